@@ -1,0 +1,12 @@
+//! The brain of Plimsoll: pool sizing, model geometry, accounts of memory and decisions.
+//!
+//! Pure: no I/O, clock, thread, environment or unsafe code. Backends report memory and execute;
+//! everything that is decided is decided here, so that it is decided the same way everywhere.
+
+#![forbid(unsafe_code)]
+
+pub mod figure;
+pub mod model;
+pub mod policy;
+pub mod pyfloat;
+pub mod units;

@@ -1,0 +1,3 @@
+//! What a model is made of: layers, KV cells, weights.
+
+pub mod geometry;

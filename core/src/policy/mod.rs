@@ -1,0 +1,4 @@
+//! The engines' own rules, as versioned policies: launch flags to settings to a memory plan.
+
+pub mod sglang;
+pub mod vllm;
