@@ -5,7 +5,10 @@
 
 #![forbid(unsafe_code)]
 
+pub mod backend;
+pub mod decision;
 pub mod figure;
+pub mod memory;
 pub mod model;
 pub mod policy;
 pub mod pyfloat;
