@@ -1,1 +1,3 @@
 //! Integration tests: one module a subject.
+
+mod tidy;
