@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 pub struct DeviceSpec {
     /// Physical memory.
     pub capacity: Bytes,
+    /// What the vendor's tool prints; `None` when it cannot say.
+    pub tool_capacity: Option<Bytes>,
     /// What the driver keeps; no program sees it.
     pub driver_reserve: Bytes,
     /// Held by other programs at the start.
@@ -89,7 +91,8 @@ impl Backend for SimBackend {
     fn memory(&mut self, rank: Rank) -> Result<MemoryReading, BackendError> {
         let device = self.device(rank)?;
         Ok(MemoryReading {
-            total: device.capacity.checked_sub(device.driver_reserve),
+            capacity: device.tool_capacity,
+            total: device.capacity.saturating_sub(device.driver_reserve),
             free: self.device_free(rank)?,
             others: Some(self.others[rank.0 as usize]),
         })
@@ -163,6 +166,7 @@ mod tests {
     fn machine() -> SimBackend {
         let device = DeviceSpec {
             capacity: Bytes::gib(10),
+            tool_capacity: Some(Bytes::gib(10)),
             driver_reserve: Bytes::gib(1),
             others: Bytes::ZERO,
             granularity: Bytes::mib(2),

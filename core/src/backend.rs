@@ -25,8 +25,11 @@ pub enum Place {
 /// What a rank's device says about its memory at one instant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemoryReading {
-    /// What the driver calls total; `None` when it cannot say.
-    pub total: Option<Bytes>,
+    /// What the vendor's tool prints as the device's memory (`nvidia-smi`); `None` when it cannot
+    /// say (GB10, MIG).
+    pub capacity: Option<Bytes>,
+    /// What programs see as total (`cudaMemGetInfo`): the capacity without the driver's reserve.
+    pub total: Bytes,
     /// Free now, all programs counted.
     pub free: Bytes,
     /// Held by other programs, where the backend can tell.

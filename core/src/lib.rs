@@ -7,6 +7,7 @@
 
 pub mod backend;
 pub mod decision;
+pub mod engine;
 pub mod figure;
 pub mod memory;
 pub mod model;
