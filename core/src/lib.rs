@@ -11,6 +11,7 @@ pub mod engine;
 pub mod figure;
 pub mod memory;
 pub mod model;
+pub mod plan;
 pub mod policy;
 pub mod pyfloat;
 pub mod units;
