@@ -14,10 +14,9 @@ pub fn round_digits(x: f64, digits: usize) -> f64 {
 /// `a // b` on doubles. Source: CPython `float_floor_div` (`fmod`, then the floor of the quotient).
 #[must_use]
 pub fn floor_div(a: f64, b: f64) -> f64 {
-    let mut remainder = a % b;
+    let remainder = a % b;
     let mut quotient = (a - remainder) / b;
     if remainder != 0.0 && (b < 0.0) != (remainder < 0.0) {
-        remainder += b;
         quotient -= 1.0;
     }
     if quotient == 0.0 {
