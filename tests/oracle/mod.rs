@@ -2,6 +2,8 @@
 //! `PLIMSOLL_VECTORS=<folder>` reads files of the same columns from that folder instead.
 
 mod sglang_auto;
+mod sglang_pool;
+mod sglang_small;
 
 use std::{
     ffi::OsStr,
