@@ -1,3 +1,4 @@
 //! Integration tests: one module a subject.
 
+mod oracle;
 mod tidy;

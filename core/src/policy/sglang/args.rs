@@ -167,6 +167,22 @@ pub struct ServerArgs {
     pub cpu_offload_gb: Option<f64>,
     /// `SGLANG_ENABLE_POST_CAPTURE_KV_SIZING`.
     pub post_capture_kv_sizing: bool,
+    /// `--enable-torch-compile`.
+    pub enable_torch_compile: bool,
+    /// `--enable-deterministic-inference`.
+    pub enable_deterministic_inference: bool,
+    /// `--enable-symm-mem`.
+    pub enable_symm_mem: bool,
+    /// `--enable-eplb` or `--expert-distribution-recorder-mode`.
+    pub records_expert_distribution: bool,
+    /// `--attention-context-parallel-size` and its aliases.
+    pub attention_cp_size: u32,
+    /// `--decode-context-parallel-size` (`--dcp-size`).
+    pub dcp_size: u32,
+    /// `SGLANG_AITER_HONOR_EXPLICIT_MEM_FRACTION`.
+    pub aiter_honors_explicit_fraction: bool,
+    /// `SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK` (or the older environment switch) turns the check off.
+    pub unbalanced_ranks_allowed: bool,
 }
 
 impl ServerArgs {
@@ -228,6 +244,14 @@ impl ServerArgs {
             language_only: false,
             cpu_offload_gb: None,
             post_capture_kv_sizing: false,
+            enable_torch_compile: false,
+            enable_deterministic_inference: false,
+            enable_symm_mem: false,
+            records_expert_distribution: false,
+            attention_cp_size: 1,
+            dcp_size: 1,
+            aiter_honors_explicit_fraction: false,
+            unbalanced_ranks_allowed: false,
         }
     }
 }
