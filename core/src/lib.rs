@@ -5,6 +5,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod device;
+pub mod estimate;
 pub mod figure;
 pub mod model;
 pub mod policy;
