@@ -144,7 +144,9 @@ pub enum AmountError {
     #[error("`{0}` has no unit; write `{0} GiB`, `{0} MiB` or `{0} B`")]
     NoUnit(String),
     /// A unit that is not one of bytes.
-    #[error("`{unit}` is not a unit of memory; use B, KiB, MiB, GiB, TiB (2^10 steps) or KB, MB, GB, TB (10^3 steps)")]
+    #[error(
+        "`{unit}` is not a unit of memory; use B, KiB, MiB, GiB, TiB (2^10 steps) or KB, MB, GB, TB (10^3 steps)"
+    )]
     UnknownUnit {
         /// As written.
         unit: String,
