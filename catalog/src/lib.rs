@@ -2,6 +2,8 @@
 //!
 //! Lookups are by name over a table made at build time; only the entry asked for is parsed.
 
+pub mod device_file;
+pub mod devices;
 pub mod files;
 pub mod models;
 pub mod table;

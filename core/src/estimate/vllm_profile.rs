@@ -136,11 +136,13 @@ pub fn sampler_peak(inputs: &ProfileInputs<'_>) -> Figure {
 #[must_use]
 pub fn activation_peak(inputs: &ProfileInputs<'_>) -> Figure {
     let eager = eager_layer_peak(inputs.shape, inputs.tp, inputs.max_num_batched_tokens);
+    let whole = eager.value.mid.as_gib_f64();
     let layers = if inputs.core == VllmCore::V0 || inputs.layers == LayerMode::Eager {
-        eager.value
+        // Six printed peaks lie between −0.013 and +0.013 GiB of the formula (ids, positions and
+        // attention metadata are not in it).
+        gib(0.975 * whole, whole + 0.005, 1.005 * whole + 0.015)
     } else {
         // Inductor fuses and plans buffers: eager is an upper bound, save for a cold compile cache.
-        let whole = eager.value.mid.as_gib_f64();
         gib(0.6 * whole, 0.9 * whole, 1.05 * whole)
     };
     let sampler = sampler_peak(inputs);
@@ -166,10 +168,18 @@ pub fn activation_peak(inputs: &ProfileInputs<'_>) -> Figure {
 
 /// Growth of memory outside torch between the first snapshot and the end of the profile run.
 ///
-/// Printed at tp 1: 0.03 to 0.20 GiB (V0, seven of eight logs), 0.02 and 0.26 (V1); at tp 2 to 16: 0.20 to 0.39 (V0, PCI Express
+/// Printed from 0.6.6 at tp 1: 0.03 to 0.20 GiB (V0, seven logs), 0.02 and 0.26 (V1); at tp 2 to 16: 0.20 to 0.39 (V0, PCI Express
 /// and NVLink), 1.38 (V1, 2 × H200), 2.43 (V1, tp 4). From 0.27 what the allocator keeps after `empty_cache` counts too.
 #[must_use]
 pub fn non_torch(device: &DeviceProfile, inputs: &ProfileInputs<'_>) -> Figure {
+    if inputs.version < Version::new(0, 6, 6) {
+        // Not an increase yet: device used − torch, the context included (0.35 on a 3090, 0.39 on a V100 of two).
+        let mut figure = super::baseline::context(device);
+        let ranks = if inputs.tp > 1 { gib(0.0, 0.05, 0.20) } else { gib(0.0, 0.01, 0.10) };
+        figure.value = figure.value.plus(ranks);
+        figure.why.rule = format!("device used − torch, before 0.6.6: {}", figure.why.rule);
+        return figure;
+    }
     let switched = matches!(device.link, Link::NvSwitch | Link::Fabric);
     let (low, mid, high) = match (inputs.tp > 1, inputs.core, switched) {
         (false, VllmCore::V0, _) => (0.03, 0.07, 0.21),
