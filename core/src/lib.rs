@@ -7,7 +7,9 @@
 
 pub mod backend;
 pub mod decision;
+pub mod device;
 pub mod engine;
+pub mod estimate;
 pub mod figure;
 pub mod memory;
 pub mod model;
