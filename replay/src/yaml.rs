@@ -145,6 +145,8 @@ fn syntax_problem(text: &str, error: &serde_yaml::Error, state: State) -> Proble
     let raw = error.to_string();
     let (at, message) = if raw.contains("more than one document") {
         (second_document(text), "a scenario file holds one document".to_owned())
+    } else if raw.contains("expected a key") {
+        (at.unwrap_or(Position::START), "a key is a text, not a list or a mapping".to_owned())
     } else {
         (at.unwrap_or(Position::START), format!("this is not YAML: {}", without_place(&raw)))
     };
