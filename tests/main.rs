@@ -1,1 +1,3 @@
-//! Integration tests: one module a subject.
+//! Integration tests of the whole workspace, in one binary.
+
+mod oracle;
