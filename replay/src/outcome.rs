@@ -87,7 +87,7 @@ impl fmt::Display for Figure {
 }
 
 /// What a run produced: how it ended, and its figures by their names in
-/// [`FIGURES`](crate::scenario::expect::FIGURES).
+/// [`FIGURES`].
 #[derive(Clone, PartialEq, Debug)]
 pub struct Outcome {
     /// How the start ended.

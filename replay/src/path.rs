@@ -88,7 +88,7 @@ impl fmt::Display for KeyPath {
                     if i > 0 {
                         f.write_str(".")?;
                     }
-                    if is_plain(key) { f.write_str(key)? } else { write!(f, "{key:?}")? }
+                    if is_plain(key) { f.write_str(key)? } else { write!(f, "\"{key}\"")? }
                 }
             }
         }

@@ -195,7 +195,8 @@ impl Problems {
             }
             render_one(&mut out, &self.file, &lines, problem);
         }
-        out
+        // Keys and values of a file may hold control characters, which would move the cursor.
+        out.chars().map(|c| if c == '\n' { c } else { printable(c) }).collect()
     }
 
     /// The same for programs: an array of objects with `code`, `path`, `line`, `column`, `override`,

@@ -73,13 +73,40 @@ pub fn locate(text: &str, path: &KeyPath, part: Part) -> Position {
     let finder = Finder { path: &path.0, part };
     match finder.deserialize(serde_yaml::Deserializer::from_str(text)) {
         Ok(()) => Position::START,
-        Err(error) => position(&error).unwrap_or(Position::START),
+        Err(error) => position(text, &error).unwrap_or(Position::START),
     }
 }
 
-fn position(error: &serde_yaml::Error) -> Option<Position> {
-    // The parser counts lines from 1, but gives 0 for places that it does not know.
-    error.location().map(|at| Position { line: at.line().max(1), column: at.column().max(1) })
+fn position(text: &str, error: &serde_yaml::Error) -> Option<Position> {
+    error.location().map(|at| in_editor(text, at.line(), at.column()))
+}
+
+/// Where an editor shows the parser's line and column, both from 1. The parser's lines end also at a
+/// lone U+000D, at U+0085, U+2028 and U+2029; those of editors do not.
+fn in_editor(text: &str, line: usize, column: usize) -> Position {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut at = Position::START;
+    let (mut parser_line, mut parser_column) = (1, 1);
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        if (parser_line, parser_column) >= (line, column) {
+            break;
+        }
+        let breaks = match c {
+            '\r' => chars.peek() != Some(&'\n'),
+            '\n' | '\u{85}' | '\u{2028}' | '\u{2029}' => true,
+            _ => false,
+        };
+        parser_column += 1;
+        if breaks {
+            (parser_line, parser_column) = (parser_line + 1, 1);
+        }
+        at.column += 1;
+        if c == '\n' {
+            at = Position { line: at.line + 1, column: 1 };
+        }
+    }
+    at
 }
 
 fn too_deep(place: Place) -> Problem {
@@ -110,7 +137,7 @@ fn flow_too_deep(text: &str) -> Option<Position> {
 }
 
 fn syntax_problem(text: &str, error: &serde_yaml::Error, state: State) -> Problem {
-    let at = position(error);
+    let at = position(text, error);
     if let Some((code, message)) = state.failure {
         let place = Place::Text(at.unwrap_or(Position::START));
         return Problem::new(code, place, KeyPath(state.path), message);
@@ -118,6 +145,8 @@ fn syntax_problem(text: &str, error: &serde_yaml::Error, state: State) -> Proble
     let raw = error.to_string();
     let (at, message) = if raw.contains("more than one document") {
         (second_document(text), "a scenario file holds one document".to_owned())
+    } else if raw.contains("expected a key") {
+        (at.unwrap_or(Position::START), "a key is a text, not a list or a mapping".to_owned())
     } else {
         (at.unwrap_or(Position::START), format!("this is not YAML: {}", without_place(&raw)))
     };
@@ -459,6 +488,14 @@ mod tests {
         assert_eq!(at(text, "d.e.f", Part::Key(1)), (8, 5));
         assert_eq!(at(text, "g", Part::Key(1)), (10, 1));
         assert_eq!(at("ключ: { й: 5, z: 6 }", "ключ.z", Part::Value), (1, 18));
+    }
+
+    #[test]
+    fn lines_are_those_of_editors() {
+        let text = "\u{feff}# a \u{85}# b\u{2028}# c\r\nb: 1\nc: [2, }\n";
+        let problem = parse(text).unwrap_err();
+        assert_eq!(problem.place, Place::Text(Position { line: 3, column: 8 }), "{problem:?}");
+        assert_eq!(at("a: 1\r\nb: 2\r\n", "b", Part::Value), (2, 4));
     }
 
     #[test]

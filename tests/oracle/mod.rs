@@ -4,6 +4,8 @@
 mod sglang_auto;
 mod sglang_pool;
 mod sglang_small;
+mod vllm;
+mod vllm_startup;
 
 use std::{
     ffi::OsStr,

@@ -61,6 +61,19 @@ impl Engine {
     pub fn engine(&self) -> Option<EngineName> {
         self.name.or_else(|| self.command.as_deref().and_then(engine_of_command))
     }
+
+    /// `flags` as tokens of a command line, in the order of the file; they win over those of `command`.
+    #[must_use]
+    pub fn flag_tokens(&self) -> Vec<String> {
+        self.flags.iter().flat_map(|(name, value)| value.tokens(name)).collect()
+    }
+
+    /// Names of the flags that are `false`: what `command` says of them does not count.
+    #[must_use]
+    pub fn switched_off(&self) -> Vec<&str> {
+        let off = |value: &FlagValue| *value == FlagValue::Switch(false);
+        self.flags.iter().filter(|(_, value)| off(value)).map(|(name, _)| name.as_str()).collect()
+    }
 }
 
 /// Which engine a command starts, by the first word that names a launcher or an image of one.
@@ -209,7 +222,8 @@ impl JsonSchema for EnvText {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "title": "text", "type": ["string", "number", "boolean"] })
+        json_schema!({ "title": "text", "type": ["string", "number", "boolean"],
+            "description": "Value of one variable.", "examples": ["1"] })
     }
 }
 

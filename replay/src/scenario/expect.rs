@@ -501,6 +501,7 @@ impl JsonSchema for Expect {
         let mut properties = Map::new();
         let mut outcome = g.subschema_for::<Ending>();
         outcome.insert("description".into(), "How the start ends.".into());
+        outcome.insert("examples".into(), json!(["started"]));
         properties.insert("outcome".into(), outcome.to_value());
         properties.insert(
             "refusal".into(),
