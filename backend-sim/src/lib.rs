@@ -2,4 +2,4 @@
 
 mod machine;
 
-pub use machine::{DeviceSpec, MachineSpec, SimBackend};
+pub use machine::{DeviceSpec, MachineSpec, SimBackend, TotalReading};

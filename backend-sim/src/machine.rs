@@ -7,6 +7,15 @@ use plimsoll_core::{
 };
 use std::collections::BTreeMap;
 
+/// Whether the runtime tells programs the device's total.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TotalReading {
+    /// It does.
+    Works,
+    /// It does not: the engine goes on without knowing the capacity.
+    Fails,
+}
+
 /// One rank's device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeviceSpec {
@@ -14,12 +23,25 @@ pub struct DeviceSpec {
     pub capacity: Bytes,
     /// What the vendor's tool prints; `None` when it cannot say.
     pub tool_capacity: Option<Bytes>,
+    /// Whether programs can read the total.
+    pub total: TotalReading,
     /// What the driver keeps; no program sees it.
     pub driver_reserve: Bytes,
     /// Held by other programs at the start.
     pub others: Bytes,
     /// Segments are rounded up to a multiple of this; 0 keeps sizes exact.
     pub granularity: Bytes,
+}
+
+impl DeviceSpec {
+    /// The total that programs read.
+    #[must_use]
+    pub fn readable_total(&self) -> Option<Bytes> {
+        match self.total {
+            TotalReading::Works => self.capacity.checked_sub(self.driver_reserve),
+            TotalReading::Fails => None,
+        }
+    }
 }
 
 /// A machine: one device a rank, and the host.
@@ -92,7 +114,7 @@ impl Backend for SimBackend {
         let device = self.device(rank)?;
         Ok(MemoryReading {
             capacity: device.tool_capacity,
-            total: device.capacity.saturating_sub(device.driver_reserve),
+            total: device.readable_total(),
             free: self.device_free(rank)?,
             others: Some(self.others[rank.0 as usize]),
         })
@@ -167,6 +189,7 @@ mod tests {
         let device = DeviceSpec {
             capacity: Bytes::gib(10),
             tool_capacity: Some(Bytes::gib(10)),
+            total: TotalReading::Works,
             driver_reserve: Bytes::gib(1),
             others: Bytes::ZERO,
             granularity: Bytes::mib(2),

@@ -28,8 +28,9 @@ pub struct MemoryReading {
     /// What the vendor's tool prints as the device's memory (`nvidia-smi`); `None` when it cannot
     /// say (GB10, MIG).
     pub capacity: Option<Bytes>,
-    /// What programs see as total (`cudaMemGetInfo`): the capacity without the driver's reserve.
-    pub total: Bytes,
+    /// What programs see as total (`cudaMemGetInfo`): the capacity without the driver's reserve;
+    /// `None` when no reading of it works.
+    pub total: Option<Bytes>,
     /// Free now, all programs counted.
     pub free: Bytes,
     /// Held by other programs, where the backend can tell.

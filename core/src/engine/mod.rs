@@ -1,3 +1,11 @@
 //! Joins policy and backend: the only place that drives a machine by an engine's rules.
 
+mod mlx_start;
+mod refused;
+mod sglang_start;
 pub mod startup;
+mod vllm_start;
+
+pub use mlx_start::{MlxShape, MlxStart};
+pub use sglang_start::{HostFacts, KnownCell, SglangModel, SglangStart};
+pub use vllm_start::{VllmDevice, VllmModel, VllmStart};

@@ -61,6 +61,17 @@ pub struct RankLoad {
     pub workspaces: Bytes,
     /// Captured graphs.
     pub graphs: Bytes,
+    /// Known to be taken by then, for what is not known.
+    pub unaccounted: Bytes,
+}
+
+impl RankLoad {
+    /// The same without all that is taken after the pools.
+    #[must_use]
+    pub const fn without_graphs(&self) -> Self {
+        let nothing = Bytes::ZERO;
+        Self { workspaces: nothing, graphs: nothing, unaccounted: nothing, ..*self }
+    }
 }
 
 /// Free memory of every rank at one moment, in rank order.
@@ -80,8 +91,8 @@ impl FreeByRank {
 pub struct CapacityByRank {
     /// What the vendor's tool prints; `None` where it cannot say.
     pub tool: Vec<Option<Bytes>>,
-    /// What programs see as total.
-    pub total: Vec<Bytes>,
+    /// What programs see as total; `None` where the reading fails.
+    pub total: Vec<Option<Bytes>>,
 }
 
 /// What the policy decided from the capacity alone.
@@ -96,10 +107,21 @@ pub struct SettingsPlan {
 pub struct PoolPlan {
     /// Sizes with their derivations.
     pub figures: Vec<NamedFigure>,
-    /// Segments that each rank takes on its device, in order.
-    pub segments: Vec<(Account, Bytes)>,
-    /// Bytes that each rank takes on the host.
-    pub host: Bytes,
+    /// Segments that each rank takes on its device, in order of taking; one entry a rank.
+    pub segments: Vec<Vec<(Account, Bytes)>>,
+    /// What the rules used say about themselves, and what is weaker than a verified rule.
+    pub notes: Vec<String>,
+}
+
+/// What the policy decided about host memory.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct HostPlan {
+    /// Sizes with their derivations.
+    pub figures: Vec<NamedFigure>,
+    /// Bytes that each rank takes on the host; empty when there is no host pool.
+    pub per_rank: Vec<Bytes>,
+    /// What the engine would warn about.
+    pub warnings: Vec<String>,
 }
 
 /// A start that the policy or the machine refused.
@@ -144,13 +166,12 @@ pub trait StartPolicy {
     /// [`Refused`] when the engine stops here.
     fn size(&mut self, before: &FreeByRank, after: &FreeByRank) -> Result<PoolPlan, Refused>;
 
-    /// The check of host memory before a host pool is taken; `available` counts all that programs
-    /// could still take, pools of the ranks before this one deducted where the engine sees them.
+    /// The host pool, when the launch asks for one; `available` is what programs can still take.
     ///
     /// # Errors
     ///
     /// [`Refused`] when the engine stops here.
-    fn check_host(&mut self, available: Bytes) -> Result<(), Refused>;
+    fn host_pool(&mut self, available: Bytes) -> Result<HostPlan, Refused>;
 }
 
 /// How a start ended.
@@ -173,6 +194,8 @@ pub struct Start {
     pub settings: SettingsPlan,
     /// Pools; empty when they were never sized.
     pub pool: PoolPlan,
+    /// Host pool; empty when there is none.
+    pub host: HostPlan,
     /// Free at each reading that was reached, by name and rank.
     pub readings: Vec<(&'static str, FreeByRank)>,
 }
@@ -184,10 +207,16 @@ impl Start {
         self.readings.iter().find(|(n, _)| *n == name).map(|(_, free)| free)
     }
 
-    /// A figure by name, from the pools or the settings.
+    /// All figures, in the order of deciding.
+    pub fn figures(&self) -> impl Iterator<Item = &NamedFigure> {
+        let late = self.pool.figures.iter().chain(&self.host.figures);
+        self.settings.figures.iter().chain(late)
+    }
+
+    /// A figure by name.
     #[must_use]
     pub fn figure(&self, name: &str) -> Option<&NamedFigure> {
-        self.pool.figures.iter().chain(&self.settings.figures).find(|f| f.name == name)
+        self.figures().find(|f| f.name == name)
     }
 }
 
@@ -214,7 +243,8 @@ impl Start {
         Self {
             end: StartEnd::Ready,
             settings: SettingsPlan { figures: Vec::new() },
-            pool: PoolPlan { figures: Vec::new(), segments: Vec::new(), host: Bytes::ZERO },
+            pool: PoolPlan { figures: Vec::new(), segments: Vec::new(), notes: Vec::new() },
+            host: HostPlan { figures: Vec::new(), per_rank: Vec::new(), warnings: Vec::new() },
             readings: Vec::new(),
         }
     }
@@ -263,14 +293,15 @@ impl<B: Backend, S: DecisionSink> Starter<'_, B, S> {
         self.sink.record(figures_record("pool_sized", &pool.figures));
         self.start.pool = pool;
         self.change_tenants(Phase::DuringSizing)?;
-        self.take_pools(policy)?;
+        self.take_pools()?;
         self.read("after_pool")?;
 
         self.change_tenants(Phase::BeforeGraphs)?;
         self.take_each(Account::Workspaces, |load| load.workspaces)?;
         self.take_each(Account::Graphs, |load| load.graphs)?;
+        self.take_each(Account::Unaccounted, |load| load.unaccounted)?;
         self.read("after_graphs")?;
-        Ok(())
+        self.take_host_pool(policy)
     }
 
     fn ranks(&self) -> impl Iterator<Item = Rank> + use<B, S> {
@@ -285,7 +316,7 @@ impl<B: Backend, S: DecisionSink> Starter<'_, B, S> {
             capacity.total.push(reading.total);
             let record = Record::of("capacity_read", rank);
             let record = record.with("tool_bytes", reading.capacity.map(|b| b.0));
-            self.sink.record(record.with("total_bytes", reading.total.0));
+            self.sink.record(record.with("total_bytes", reading.total.map(|b| b.0)));
         }
         Ok(capacity)
     }
@@ -314,19 +345,28 @@ impl<B: Backend, S: DecisionSink> Starter<'_, B, S> {
         Ok(())
     }
 
-    fn take_pools<P: StartPolicy>(&mut self, policy: &mut P) -> Result<(), Stop> {
-        for (account, size) in self.start.pool.segments.clone() {
-            for rank in self.ranks() {
+    fn take_pools(&mut self) -> Result<(), Stop> {
+        let segments = self.start.pool.segments.clone();
+        for (rank, segments) in self.ranks().zip(segments) {
+            for (account, size) in segments {
                 self.take(rank, account, Place::Device, size)?;
             }
         }
-        let host = self.start.pool.host;
-        if host == Bytes::ZERO {
+        Ok(())
+    }
+
+    fn take_host_pool<P: StartPolicy>(&mut self, policy: &mut P) -> Result<(), Stop> {
+        let available = self.backend.host_available()?;
+        let host = policy.host_pool(available)?;
+        if host.per_rank.is_empty() {
             return Ok(());
         }
-        for rank in self.ranks() {
-            policy.check_host(self.backend.host_available()?)?;
-            self.take(rank, Account::KvPool, Place::Host, host)?;
+        self.sink.record(Record::new("host_read").with("available_bytes", available.0));
+        self.sink.record(figures_record("host_pool_sized", &host.figures));
+        self.start.host = host;
+        let sizes = self.start.host.per_rank.clone();
+        for (rank, size) in self.ranks().zip(sizes) {
+            self.take(rank, Account::KvPool, Place::Host, size)?;
         }
         Ok(())
     }

@@ -103,14 +103,14 @@ impl Refusal {
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
-            Self::FreeBelowRequested { .. } => "vllm-free-below-requested",
-            Self::MemoryGrew { .. } => "vllm-memory-grew",
-            Self::NoBlocks { .. } => "vllm-no-blocks",
-            Self::TooLong { .. } => "vllm-max-model-len",
-            Self::AutoFitFailed { .. } => "vllm-auto-fit",
-            Self::PoolBelowMaxLen { .. } => "vllm-v0-max-model-len",
-            Self::CannotUnify { .. } => "vllm-page-sizes",
-            Self::NoLayers => "vllm-no-kv-layers",
+            Self::FreeBelowRequested { .. } => "free_below_requested",
+            Self::MemoryGrew { .. } => "memory_grew",
+            Self::NoBlocks { .. } => "no_blocks",
+            Self::TooLong { .. } => "max_model_len_too_long",
+            Self::AutoFitFailed { .. } => "auto_fit_failed",
+            Self::PoolBelowMaxLen { .. } => "pool_below_max_model_len",
+            Self::CannotUnify { .. } => "cannot_unify_pages",
+            Self::NoLayers => "no_kv_layers",
         }
     }
 

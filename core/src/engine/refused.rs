@@ -1,0 +1,91 @@
+//! The engines' refusals in one form: a stable code, the numbers, the ways out.
+
+use super::startup::{Refused, Remedy};
+use crate::policy::{
+    sglang::{
+        capacity::CapacityError,
+        refusal::{Direction, Refusal},
+        version::Version,
+    },
+    vllm::{self, rules::Rules},
+};
+
+const fn direction(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Raise => "raise",
+        Direction::Lower => "lower",
+        Direction::Set => "set",
+        Direction::Remove => "remove",
+    }
+}
+
+/// Stable code of an SGLang refusal.
+const fn sglang_code(refusal: &Refusal) -> &'static str {
+    match refusal {
+        Refusal::CapacityUnknown { .. } => "capacity_unknown",
+        Refusal::WeightsLeaveNoMemory { .. } => "weights_leave_no_memory",
+        Refusal::NotEnoughMemory { .. } => "not_enough_memory",
+        Refusal::SwaPoolTooSmall { .. } => "swa_pool_too_small",
+        Refusal::SwaCapLeavesNoRoom { .. } => "swa_cap_leaves_no_room",
+        Refusal::SwaNeedsPageOne { .. } => "swa_needs_page_one",
+        Refusal::NoMambaSlots { .. } => "no_mamba_slots",
+        Refusal::NoRequestPerMambaSlots { .. } => "no_request_per_mamba_slots",
+        Refusal::ChunkNotPageMultiple { .. } => "chunk_not_page_multiple",
+        Refusal::MlaWithPipeline { .. } => "mla_with_pipeline",
+        Refusal::UnbalancedRanks { .. } => "unbalanced_ranks",
+        Refusal::NotEnoughHostMemory { .. } => "not_enough_host_memory",
+        Refusal::HostPoolNotLarger { .. } => "host_pool_not_larger",
+        Refusal::OutOfRange { .. } => "out_of_range",
+        Refusal::NotModelled { .. } => "not_modelled",
+    }
+}
+
+pub(super) fn sglang(refusal: &Refusal, version: Version) -> Refused {
+    let remedies = refusal.remedies().into_iter().map(|r| Remedy {
+        flag: r.flag.to_owned(),
+        direction: direction(r.direction),
+        value: r.value,
+        effect: r.effect.to_owned(),
+    });
+    Refused {
+        code: sglang_code(refusal),
+        message: refusal.to_string(),
+        engine_message: refusal.engine_message(version),
+        remedies: remedies.collect(),
+    }
+}
+
+pub(super) fn capacity(error: &CapacityError) -> Refused {
+    let remedy = Remedy {
+        flag: "nvidia-smi".to_owned(),
+        direction: "set",
+        value: None,
+        effect: "make it print the total of every card, or take a release that falls back".to_owned(),
+    };
+    Refused {
+        code: "capacity_unreadable",
+        message: error.to_string(),
+        engine_message: None,
+        remedies: vec![remedy],
+    }
+}
+
+pub(super) fn vllm(refusal: &vllm::refusal::Refusal, rules: &Rules) -> Refused {
+    use vllm::refusal::Direction as D;
+    let remedies = refusal.advice().into_iter().map(|advice| Remedy {
+        flag: advice.what.to_owned(),
+        direction: match advice.direction {
+            D::Raise => "raise",
+            D::Lower => "lower",
+            D::Act => "act",
+        },
+        value: None,
+        effect: advice.why,
+    });
+    Refused {
+        code: refusal.code(),
+        message: refusal.to_string(),
+        engine_message: refusal.engine_text(rules),
+        remedies: remedies.collect(),
+    }
+}

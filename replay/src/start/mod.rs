@@ -1,0 +1,270 @@
+//! From a launch, a model and a machine to a start on the simulator: the same for `plan` and `run`.
+
+mod facts;
+mod mlx;
+mod model;
+mod sglang;
+mod vllm;
+
+pub use facts::{Fact, Facts};
+pub use model::{CaseModel, KnownCellModel, ModelKind, WeightFigure};
+
+use plimsoll_backend_sim::{DeviceSpec, MachineSpec, SimBackend, TotalReading};
+use plimsoll_core::{
+    backend::{Backend as _, BackendError, Rank},
+    decision::{DecisionSink, Record},
+    device::DeviceProfile,
+    engine::{
+        MlxStart, SglangStart, VllmStart,
+        startup::{self, RankLoad, Start, TenantChange},
+    },
+    estimate::Figure,
+    memory::ledger::{Account, Ledger, Overdrawn},
+    policy::{sglang::args::ServerArgs, vllm::args::EngineArgs},
+    units::{Bytes, MIB},
+};
+
+/// The launch, as read from a command or from flags.
+#[derive(Clone, PartialEq, Debug)]
+pub enum CaseLaunch {
+    /// SGLang.
+    Sglang(Box<ServerArgs>),
+    /// vLLM.
+    Vllm(Box<EngineArgs>),
+}
+
+/// How the capacity is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CapacityReading {
+    /// As the catalog has it.
+    Catalog,
+    /// The vendor's tool prints this.
+    Known(Bytes),
+    /// No reading works.
+    Unknown,
+}
+
+/// Everything that a start depends on.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// Flags.
+    pub launch: CaseLaunch,
+    /// Model.
+    pub model: CaseModel,
+    /// Device of every rank.
+    pub device: DeviceProfile,
+    /// How its capacity is read.
+    pub capacity: CapacityReading,
+    /// Ranks of the server.
+    pub ranks: u32,
+    /// Measured, declared or calibrated values, which replace estimates.
+    pub facts: Facts,
+    /// Other programs that come and go.
+    pub tenants: Vec<TenantChange>,
+}
+
+/// The engine's rules, put on the case.
+pub enum Policy {
+    /// SGLang on a device.
+    Sglang(Box<SglangStart>),
+    /// SGLang on a laptop.
+    Mlx(Box<MlxStart>),
+    /// vLLM.
+    Vllm(Box<VllmStart>),
+}
+
+/// What is known or estimated beside the pools; each with its interval and derivation.
+pub struct Basis {
+    /// Free before loading (vLLM: free at start) on one rank.
+    pub free_before_load: Figure,
+    /// What loading takes on one rank.
+    pub load: Figure,
+    /// Weights of a draft model that is resident while the pool is sized.
+    pub draft: Figure,
+    /// Workspaces taken after the pools.
+    pub workspaces: Figure,
+    /// Captured graphs.
+    pub graphs: Figure,
+    /// What the heaviest known step needs when the server is ready; its name.
+    pub need: Option<(String, Figure)>,
+    /// vLLM: what profiling charges beside the weights, in bytes that do not stay.
+    pub transient: Figure,
+    /// What is not known, in words.
+    pub unknown: Vec<String>,
+}
+
+/// A case made ready: machine, loads and rules.
+pub struct Prepared {
+    /// The simulated machine.
+    pub machine: MachineSpec,
+    /// One entry a rank.
+    pub loads: Vec<RankLoad>,
+    /// Rules.
+    pub policy: Policy,
+    /// Estimates and facts behind the loads.
+    pub basis: Basis,
+}
+
+/// A case that cannot be started at all: a value is missing or impossible.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CaseError {
+    /// A value is needed that nothing gives.
+    #[error("{what} is not known: give {how}")]
+    Missing {
+        /// What.
+        what: String,
+        /// Which flag or key gives it.
+        how: String,
+    },
+    /// Declared readings that the machine cannot have.
+    #[error("{0}")]
+    Impossible(String),
+    /// The simulator refused the machine.
+    #[error(transparent)]
+    Machine(#[from] BackendError),
+}
+
+/// A start that was run, with what it left on the machine.
+pub struct Ran {
+    /// What was decided and read.
+    pub start: Start,
+    /// Rules after the start, for questions about other fractions.
+    pub policy: Policy,
+    /// Estimates and facts.
+    pub basis: Basis,
+    /// Account of the first rank at the end.
+    pub ledger: Ledger,
+    /// Records in order.
+    pub records: Vec<Record>,
+}
+
+/// Starts the case on the simulator.
+///
+/// # Errors
+///
+/// [`CaseError`]; a start that the engine refuses is a result, not an error.
+pub fn run(case: &Case) -> Result<Ran, CaseError> {
+    let mut prepared = prepare(case)?;
+    settle_graphs(case, &mut prepared)?;
+    let Prepared { machine, loads, mut policy, basis } = prepared;
+    let mut backend = SimBackend::new(machine)?;
+    let mut records = Vec::new();
+    let start = drive(&mut backend, &mut policy, &mut records, &loads, &case.tenants);
+    let ledger = ledger(&backend, &basis, &start)?;
+    Ok(Ran { start, policy, basis, ledger, records })
+}
+
+fn prepare(case: &Case) -> Result<Prepared, CaseError> {
+    match &case.launch {
+        CaseLaunch::Sglang(args) if mlx::applies(args) => mlx::prepare(case, args),
+        CaseLaunch::Sglang(args) => sglang::prepare(case, args),
+        CaseLaunch::Vllm(args) => vllm::prepare(case, args),
+    }
+}
+
+fn drive<S: DecisionSink>(
+    backend: &mut SimBackend,
+    policy: &mut Policy,
+    sink: &mut S,
+    loads: &[RankLoad],
+    tenants: &[TenantChange],
+) -> Start {
+    match policy {
+        Policy::Sglang(policy) => startup::start(backend, policy.as_mut(), sink, loads, tenants),
+        Policy::Mlx(policy) => startup::start(backend, policy.as_mut(), sink, loads, tenants),
+        Policy::Vllm(policy) => startup::start(backend, policy.as_mut(), sink, loads, tenants),
+    }
+}
+
+/// Where the free memory after graphs is known, the graphs' account takes what a start without them
+/// leaves over it; what the estimates do not explain of that stays unaccounted.
+fn settle_graphs(case: &Case, prepared: &mut Prepared) -> Result<(), CaseError> {
+    let Some(known) = &case.facts.free_after_graphs else { return Ok(()) };
+    let bare: Vec<RankLoad> = prepared.loads.iter().map(RankLoad::without_graphs).collect();
+    let mut backend = SimBackend::new(prepared.machine.clone())?;
+    let mut policy = prepare(case)?.policy;
+    let start = drive(&mut backend, &mut policy, &mut Vec::new(), &bare, &case.tenants);
+    let Some(after_pool) = start.reading("after_pool") else { return Ok(()) };
+    for (rank, load) in prepared.loads.iter_mut().enumerate() {
+        let Some(free) = after_pool.0.get(rank) else { continue };
+        let mut rest = free.saturating_sub(known.get(rank));
+        let mut give = |wanted: Bytes| {
+            let given = wanted.min(rest);
+            rest = rest.saturating_sub(given);
+            given
+        };
+        load.workspaces = give(load.workspaces);
+        load.graphs = give(load.graphs);
+        load.unaccounted = rest;
+    }
+    Ok(())
+}
+
+/// The device of every rank: capacity as physical, the driver's reserve, and how it is read.
+pub(crate) fn device_spec(case: &Case, total: Bytes) -> DeviceSpec {
+    let tool = match case.capacity {
+        CapacityReading::Catalog => {
+            case.device.smi_total_mib.as_ref().map(|mib| Bytes(mib.value * MIB))
+        }
+        CapacityReading::Known(bytes) => Some(bytes),
+        CapacityReading::Unknown => None,
+    };
+    let capacity = tool.unwrap_or(total).max(total);
+    DeviceSpec {
+        capacity,
+        tool_capacity: tool,
+        total: match case.capacity {
+            CapacityReading::Unknown => TotalReading::Fails,
+            CapacityReading::Catalog | CapacityReading::Known(_) => TotalReading::Works,
+        },
+        driver_reserve: capacity.saturating_sub(total),
+        others: case.facts.others.as_ref().map_or(Bytes::ZERO, |fact| fact.get(0)),
+        granularity: Bytes::ZERO,
+    }
+}
+
+/// Context of each rank such that the free memory before loading is what is known or estimated.
+pub(crate) fn contexts(
+    case: &Case,
+    devices: &[DeviceSpec],
+    free: &Figure,
+) -> Result<Vec<Bytes>, CaseError> {
+    let declared = case.facts.free_before_load.as_ref();
+    let context = |(rank, device): (usize, &DeviceSpec)| {
+        let there = device.capacity.saturating_sub(device.driver_reserve);
+        let usable = there.saturating_sub(device.others);
+        let free = declared.map_or(free.value.mid, |fact| fact.get(rank));
+        usable.checked_sub(free).ok_or_else(|| {
+            CaseError::Impossible(format!(
+                "rank {rank} cannot have {free} free before loading: the device has {there}, other \
+                 programs hold {}",
+                device.others
+            ))
+        })
+    };
+    devices.iter().enumerate().map(context).collect()
+}
+
+/// The account of rank 0 at the end, every row with its derivation.
+fn ledger(backend: &SimBackend, basis: &Basis, start: &Start) -> Result<Ledger, CaseError> {
+    let held = backend.held(Rank(0))?;
+    let capacity = held.iter().map(|(_, bytes)| *bytes).sum();
+    let mut ledger = Ledger::new(capacity);
+    for (account, bytes) in held {
+        let (estimate, why) = facts::row(account, bytes, basis, start);
+        ledger.hold(account, estimate, why);
+    }
+    match ledger.rest() {
+        Ok(rest) if rest == Bytes::ZERO => Ok(ledger),
+        Ok(rest) => Err(CaseError::Impossible(format!("the ledger leaves {rest} without account"))),
+        Err(Overdrawn { held, capacity }) => {
+            Err(CaseError::Impossible(format!("the ledger holds {held} of {capacity}")))
+        }
+    }
+}
+
+/// Whether an account of the ledger is one of the pools.
+#[must_use]
+pub const fn is_pool(account: Account) -> bool {
+    matches!(account, Account::KvPool | Account::DraftPool | Account::StatePool)
+}

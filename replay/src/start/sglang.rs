@@ -1,0 +1,321 @@
+//! SGLang on a device: loads and estimates beside the pool.
+
+use super::{
+    Basis, Case, CaseError, ModelKind, Policy, Prepared, contexts, device_spec,
+};
+use plimsoll_backend_sim::{DeviceSpec, MachineSpec};
+use plimsoll_core::{
+    device::DeviceProfile,
+    engine::{
+        HostFacts, SglangModel, SglangStart,
+        startup::{CapacityByRank, RankLoad, StartPolicy as _},
+    },
+    estimate::{
+        Engine, Figure,
+        activation::{self, MlaPrefix, Phase, RunInputs, Step},
+        baseline::{BaselineInputs, ExtraGroups, baseline},
+        graphs::{DecodeGraphs, LayerKind, Speculation, decode_graphs, prefill_graphs},
+        load::{LoadInputs, load_extra},
+        moe::{MoeKernel, SharedExperts},
+        shape::ShapeInputs,
+        total,
+        workspace::{AttentionBackend, Determinism, attention_workspace, cublas_workspace},
+    },
+    figure::{Estimate, Tag, Why},
+    model::geometry::{Attention, ModelGeometry},
+    policy::sglang::{Resolved, args::ServerArgs, readings::draft_weights_resident, version::Version},
+    units::Bytes,
+};
+
+pub(super) fn prepare(case: &Case, args: &ServerArgs) -> Result<Prepared, CaseError> {
+    let free = free_before_load(case, Engine::Sglang, args.version, groups(args));
+    let total = case.facts.total.as_ref().map_or(case.device.runtime_total.value.mid, |f| f.least());
+    let declared = case.facts.free_before_load.as_ref();
+    let others = case.facts.others.as_ref().map_or(Bytes::ZERO, |f| f.get(0));
+    let needed = declared.into_iter().flat_map(|f| &f.values).copied().max().unwrap_or_default();
+    let spec = device_spec(case, total.max(needed + others));
+    let devices = vec![spec; case.ranks as usize];
+    let mut policy = policy(case, args);
+    let resolved = resolve(&mut policy, &devices);
+    let load = load(case, args)?;
+    let draft = draft(case, args);
+    let shape = case.model.geometry().map(ShapeInputs::from_geometry);
+    let workspaces = workspaces(case, args);
+    let need = match (&shape, &resolved) {
+        (Some(shape), Some(resolved)) => need(case, args, shape, resolved),
+        _ => None,
+    };
+    let graphs = graphs(case, args, shape.as_ref(), resolved.as_ref());
+    let contexts = contexts(case, &devices, &free)?;
+    let used = case.facts.load();
+    let loads = contexts.into_iter().enumerate().map(|(rank, context)| RankLoad {
+        context,
+        weights: used.as_ref().map_or(load.value.mid, |fact| fact.get(rank)),
+        // A measured use holds the draft's weights too.
+        draft_weights: if used.is_some() { Bytes::ZERO } else { draft.value.mid },
+        workspaces: workspaces.value.mid,
+        graphs: graphs.value.mid,
+        unaccounted: Bytes::ZERO,
+    });
+    let loads = loads.collect();
+    let host_available = host_available(case);
+    let transient = Figure::none("SGLang measures no profile run", "rule");
+    let unknown = unknown(need.is_some());
+    let basis = Basis {
+        free_before_load: free,
+        load,
+        draft,
+        workspaces,
+        graphs,
+        need,
+        transient,
+        unknown,
+    };
+    let machine = MachineSpec { devices, host_available };
+    Ok(Prepared { machine, loads, policy: Policy::Sglang(Box::new(policy)), basis })
+}
+
+/// Host memory; without a reading there is enough for everything.
+pub(super) fn host_available(case: &Case) -> Bytes {
+    case.facts.host_available.as_ref().map_or(Bytes::gib(1 << 20), |fact| fact.least())
+}
+
+fn policy(case: &Case, args: &ServerArgs) -> SglangStart {
+    let model = match &case.model.kind {
+        ModelKind::Known(target) => {
+            SglangModel::Known { target: target.clone(), draft: case.model.draft.clone() }
+        }
+        ModelKind::Cell(known) => SglangModel::Cell(known.cell),
+    };
+    let ranks_on_host = u64::from(case.ranks.div_ceil(args.nnodes.max(1)));
+    let host = HostFacts { cgroup_headroom: case.facts.cgroup_limit, ranks_on_host };
+    let cc = case.device.compute_capability().map(|cc| (cc.major, cc.minor));
+    SglangStart::new(args.clone(), model, host, cc)
+}
+
+fn resolve(policy: &mut SglangStart, devices: &[DeviceSpec]) -> Option<Resolved> {
+    let capacity = CapacityByRank {
+        tool: devices.iter().map(|d| d.tool_capacity).collect(),
+        total: devices.iter().map(DeviceSpec::readable_total).collect(),
+    };
+    policy.resolve(&capacity).ok()?;
+    policy.resolved().cloned()
+}
+
+fn groups(args: &ServerArgs) -> ExtraGroups {
+    let more = args.ep_size > 1 || args.dp_size > 1 || args.moe_a2a_backend.is_some();
+    if more { ExtraGroups::ExpertOrData } else { ExtraGroups::Absent }
+}
+
+/// Free memory before loading: declared, or estimated from the device.
+pub(super) fn free_before_load(
+    case: &Case,
+    engine: Engine,
+    version: Version,
+    groups: ExtraGroups,
+) -> Figure {
+    if let Some(fact) = &case.facts.free_before_load {
+        return fact.figure("free before loading, least rank");
+    }
+    let others = case.facts.others.as_ref().map_or(Estimate::ZERO, |f| Estimate::exact(f.least()));
+    let inputs = BaselineInputs {
+        device: &case.device,
+        engine,
+        version,
+        ranks: u64::from(case.ranks),
+        groups,
+        others,
+    };
+    baseline(&inputs).free
+}
+
+fn load(case: &Case, args: &ServerArgs) -> Result<Figure, CaseError> {
+    if let Some(fact) = case.facts.load() {
+        return Ok(fact.figure("what loading takes on a rank"));
+    }
+    let Some(weights) = &case.model.weights else {
+        return Err(CaseError::Missing {
+            what: format!("the size of the weights of {}", case.model.name),
+            how: "--weights (in a scenario: machine.readings.weights)".to_owned(),
+        });
+    };
+    let mut parts = vec![weights.figure.clone()];
+    if let Some(geometry) = case.model.geometry() {
+        let shape = ShapeInputs::from_geometry(geometry);
+        let inputs = LoadInputs {
+            engine: Engine::Sglang,
+            shape: &shape,
+            tp: u64::from(args.tp_size),
+            form: weights.form,
+            lora: Bytes::ZERO,
+        };
+        parts.extend(load_extra(&inputs));
+    }
+    Ok(sum("weights + what loading leaves behind", &parts))
+}
+
+/// One figure of several, each an input of its derivation.
+pub(super) fn sum(rule: &str, parts: &[Figure]) -> Figure {
+    let weakest = parts.iter().map(|p| p.why.tag).max().unwrap_or(Tag::Computed);
+    let mut why = Why::new(weakest, rule, "sum");
+    for part in parts.iter().filter(|part| part.value != Estimate::ZERO) {
+        why = why.with(part.why.rule.clone(), part.value.mid);
+    }
+    Figure { value: total(parts), why }
+}
+
+fn draft(case: &Case, args: &ServerArgs) -> Figure {
+    match &case.model.draft_weights {
+        Some(figure) if draft_weights_resident(args.version) => figure.clone(),
+        Some(_) => Figure::none("the draft is loaded after the pool is sized", "SGLang to 0.5.13"),
+        None => Figure::none("no draft model", "launch"),
+    }
+}
+
+/// Attention backend that a release chooses by itself, as far as workspaces differ.
+fn attention_backend(args: &ServerArgs, device: &DeviceProfile, mla: bool) -> AttentionBackend {
+    let named = args.prefill_attention_backend.as_deref().or(args.attention_backend.as_deref());
+    let flashinfer =
+        if mla { AttentionBackend::FlashinferMla } else { AttentionBackend::Flashinfer };
+    match named {
+        Some("flashinfer") => return flashinfer,
+        Some("trtllm_mha") => return AttentionBackend::TrtllmMha,
+        Some("trtllm_mla") => return AttentionBackend::TrtllmMla,
+        Some(_) => return AttentionBackend::Other,
+        None => {}
+    }
+    match device.compute_capability().map(|cc| cc.major) {
+        Some(10) if mla => AttentionBackend::TrtllmMla,
+        Some(10) => AttentionBackend::TrtllmMha,
+        // Hopper takes FlashAttention 3.
+        Some(9) | None => AttentionBackend::Other,
+        Some(_) if mla => AttentionBackend::Other,
+        Some(_) => AttentionBackend::Flashinfer,
+    }
+}
+
+fn is_mla(model: &ModelGeometry) -> bool {
+    model.layers.iter().any(|layer| matches!(layer.attention, Attention::Mla { .. }))
+}
+
+fn workspaces(case: &Case, args: &ServerArgs) -> Figure {
+    let Some(model) = case.model.geometry() else {
+        return Figure::none("not known without the model's layers", "rule");
+    };
+    let backend = attention_backend(args, &case.device, is_mla(model));
+    let parts = [
+        attention_workspace(
+            Engine::Sglang,
+            args.version,
+            backend,
+            &model.architecture,
+            Determinism::Off,
+        ),
+        cublas_workspace(&case.device),
+    ];
+    sum("attention workspace + cuBLAS", &parts)
+}
+
+fn graphs(
+    case: &Case,
+    args: &ServerArgs,
+    shape: Option<&ShapeInputs>,
+    resolved: Option<&Resolved>,
+) -> Figure {
+    if let Some(fact) = &case.facts.graph_memory {
+        return fact.figure("graph capture, as measured");
+    }
+    let (Some(shape), Some(resolved)) = (shape, resolved) else {
+        return Figure::none("not known without the model's layers", "rule");
+    };
+    let off = resolved.decode_graphs_off.is_some();
+    let speculating = resolved.speculation.is_some();
+    let kind = if shape.moe.is_some() { LayerKind::MoeOrHybrid } else { LayerKind::Dense };
+    let decode = decode_graphs(&DecodeGraphs {
+        engine: Engine::Sglang,
+        version: args.version,
+        sizes: if off { 0 } else { resolved.decode_bs.len() as u64 },
+        layers: shape.layers,
+        kind,
+        tp: u64::from(args.tp_size),
+        speculation: if speculating { Speculation::Present } else { Speculation::Absent },
+    });
+    let mut parts = vec![decode];
+    if let Some(largest) = resolved.prefill_sizes.last() {
+        let step = prefill_step(*largest, 0);
+        let run = run_inputs(args, shape, case);
+        if let Some(peak) = activation::peak(shape, &run, &step) {
+            parts.push(prefill_graphs(peak.figure.value));
+        }
+    }
+    sum("decode graphs + prefill graphs", &parts)
+}
+
+const fn prefill_step(tokens: u64, prefix_tokens: u64) -> Step {
+    Step { phase: Phase::Prefill, tokens, prefix_tokens, logits_rows: 1 }
+}
+
+fn run_inputs(args: &ServerArgs, shape: &ShapeInputs, case: &Case) -> RunInputs {
+    let quantization = case.model.geometry().and_then(|m| m.quantization.as_ref());
+    let bits = quantization.map(|q| q.weight_bits);
+    let moe_kernel = match (quantization.map(|q| q.method.as_str()), bits) {
+        (Some("fp8"), _) => MoeKernel::TritonFp8Block,
+        (Some(_), Some(4)) => MoeKernel::Marlin,
+        _ => MoeKernel::Triton,
+    };
+    let shared = shape.moe.is_some_and(|moe| moe.shared_intermediate > 0);
+    let shared_experts = match (shared, moe_kernel) {
+        (false, _) => SharedExperts::Absent,
+        (true, MoeKernel::Marlin) => SharedExperts::Separate,
+        (true, _) => SharedExperts::Fused,
+    };
+    RunInputs {
+        version: args.version,
+        tp: u64::from(args.tp_size),
+        moe_kernel,
+        shared_experts,
+        tma_block_rows: None,
+        mla_prefix: MlaPrefix::OneShot,
+    }
+}
+
+/// The heaviest prefill step: one full chunk, without a prefix and at the end of the longest prompt.
+/// Where prefill graphs hold the layers' buffers, only what runs outside them is needed again.
+fn need(
+    case: &Case,
+    args: &ServerArgs,
+    shape: &ShapeInputs,
+    resolved: &Resolved,
+) -> Option<(String, Figure)> {
+    let chunk = u64::try_from(resolved.chunked_prefill_size_after_dp).ok().filter(|c| *c > 0);
+    let chunk = chunk.unwrap_or_else(|| args.max_prefill_tokens.unwrap_or(16_384));
+    let chunk = chunk.min(resolved.context_len.max(1));
+    let run = run_inputs(args, shape, case);
+    let prefix = resolved.context_len.saturating_sub(chunk);
+    let captured = resolved.prefill_sizes.last().is_some_and(|largest| *largest >= chunk);
+    let steps = [prefill_step(chunk, 0), prefill_step(chunk, prefix)];
+    let outside_graphs = |instant: activation::Instant| {
+        use activation::Instant as I;
+        matches!(instant, I::MlaPrefixKeys | I::MlaPrefixOutput | I::MlaAbsorbed | I::Logits)
+    };
+    let all = steps.iter().flat_map(|step| activation::instants(shape, &run, step));
+    let heaviest = all
+        .filter(|peak| !captured || outside_graphs(peak.instant))
+        .reduce(|best, next| {
+            if next.figure.value.mid > best.figure.value.mid { next } else { best }
+        })?;
+    let name = format!("one prefill chunk of {chunk} tokens ({})", heaviest.instant.name());
+    Some((name, heaviest.figure))
+}
+
+fn unknown(need_known: bool) -> Vec<String> {
+    let mut unknown = vec![
+        "autotuning and kernel compilation at the first requests".to_owned(),
+        "fragmentation of the caching allocator".to_owned(),
+        "input logprobs, multimodal encoders and LoRA, when requests ask for them".to_owned(),
+    ];
+    if !need_known {
+        unknown.insert(0, "the peak of a prefill chunk: the model's layers are not known".to_owned());
+    }
+    unknown
+}

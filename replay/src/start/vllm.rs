@@ -1,0 +1,238 @@
+//! vLLM: loads, and what its profile run charges.
+
+use super::{
+    Basis, Case, CaseError, ModelKind, Policy, Prepared, contexts, device_spec,
+    sglang::{free_before_load, host_available, sum},
+};
+use plimsoll_backend_sim::{DeviceSpec, MachineSpec};
+use plimsoll_core::{
+    device::MemoryKind as DeviceMemory,
+    engine::{
+        VllmDevice, VllmModel, VllmStart,
+        startup::{CapacityByRank, RankLoad, StartPolicy as _},
+    },
+    estimate::{
+        Engine, Figure,
+        baseline::ExtraGroups,
+        graphs::{DecodeGraphs, LayerKind, Speculation, decode_graphs},
+        load::{LoadInputs, load_extra},
+        shape::ShapeInputs,
+        vllm_profile::{
+            LayerMode, Multimodal, ProfileInputs, VllmCore, activation_peak, non_torch,
+        },
+        workspace::{AttentionBackend, Determinism, attention_workspace},
+    },
+    policy::vllm::{
+        args::{EngineArgs, Generation},
+        defaults::MemoryKind,
+        profile::Profile,
+        settings::{Settings, Switch},
+    },
+    units::Bytes,
+};
+
+pub(super) fn prepare(case: &Case, args: &EngineArgs) -> Result<Prepared, CaseError> {
+    let free = free_before_load(case, Engine::Vllm, args.version, groups(args));
+    let total = case.facts.total.as_ref().map_or(case.device.runtime_total.value.mid, |f| f.least());
+    let declared = case.facts.free_before_load.as_ref();
+    let needed = declared.into_iter().flat_map(|f| &f.values).copied().max().unwrap_or_default();
+    let devices = vec![device_spec(case, total.max(needed)); case.ranks as usize];
+    let settings = resolve(case, args, &devices);
+    let shape = case.model.geometry().map(ShapeInputs::from_geometry);
+    let load = load(case, args, shape.as_ref())?;
+    let terms = Terms::of(case, args, shape.as_ref(), settings.as_ref());
+    let profile = terms.profile(load.value.mid, &free, total, case);
+    let policy = policy(case, args, vec![profile; case.ranks as usize]);
+    let graphs = match &case.facts.graph_memory {
+        Some(fact) => fact.figure("graph capture, as measured"),
+        None => terms.graphs.clone(),
+    };
+    let workspaces = sum(
+        "growth outside torch + attention workspace",
+        &[terms.non_torch.clone(), terms.workspace.clone()],
+    );
+    let contexts = contexts(case, &devices, &free)?;
+    let loads = contexts.into_iter().map(|context| RankLoad {
+        context,
+        weights: load.value.mid,
+        draft_weights: Bytes::ZERO,
+        workspaces: workspaces.value.mid,
+        graphs: graphs.value.mid,
+        unaccounted: Bytes::ZERO,
+    });
+    let loads = loads.collect();
+    let need = terms.activation.clone();
+    let basis = Basis {
+        free_before_load: free,
+        load,
+        draft: Figure::none("part of the weights", "vLLM"),
+        workspaces,
+        graphs,
+        need: Some(("the profiled activation peak".to_owned(), need)),
+        transient: terms.activation,
+        unknown: vec![
+            "what is allocated lazily after profiling (attention workspaces, autotuning)".to_owned(),
+            "fragmentation of the caching allocator".to_owned(),
+        ],
+    };
+    let machine = MachineSpec { devices, host_available: host_available(case) };
+    Ok(Prepared { machine, loads, policy: Policy::Vllm(Box::new(policy)), basis })
+}
+
+fn groups(args: &EngineArgs) -> ExtraGroups {
+    let more = args.enable_expert_parallel || args.data_parallel_size > 1;
+    if more { ExtraGroups::ExpertOrData } else { ExtraGroups::Absent }
+}
+
+fn policy(case: &Case, args: &EngineArgs, profiles: Vec<Profile>) -> VllmStart {
+    let model = match &case.model.kind {
+        ModelKind::Known(model) => VllmModel::Known(model.clone()),
+        ModelKind::Cell(known) => VllmModel::Cell(known.cell),
+    };
+    let device = VllmDevice {
+        name: case.device.name.clone(),
+        memory: match case.device.memory {
+            DeviceMemory::Discrete => MemoryKind::Discrete,
+            DeviceMemory::Integrated => MemoryKind::Unified,
+        },
+        compute_capability: case.device.compute_capability().map(|cc| (cc.major, cc.minor)),
+    };
+    VllmStart::new(args.clone(), model, device, profiles)
+}
+
+fn resolve(case: &Case, args: &EngineArgs, devices: &[DeviceSpec]) -> Option<Settings> {
+    let mut policy = policy(case, args, Vec::new());
+    let capacity = CapacityByRank {
+        tool: devices.iter().map(|d| d.tool_capacity).collect(),
+        total: devices.iter().map(DeviceSpec::readable_total).collect(),
+    };
+    policy.resolve(&capacity).ok()?;
+    policy.settings().cloned()
+}
+
+fn load(case: &Case, args: &EngineArgs, shape: Option<&ShapeInputs>) -> Result<Figure, CaseError> {
+    if let Some(fact) = case.facts.load() {
+        return Ok(fact.figure("what loading takes on a rank"));
+    }
+    let Some(weights) = &case.model.weights else {
+        return Err(CaseError::Missing {
+            what: format!("the size of the weights of {}", case.model.name),
+            how: "--weights (in a scenario: machine.readings.weights)".to_owned(),
+        });
+    };
+    let mut parts = vec![weights.figure.clone()];
+    if let Some(shape) = shape {
+        let inputs = LoadInputs {
+            engine: Engine::Vllm,
+            shape,
+            tp: u64::from(args.tensor_parallel_size),
+            form: weights.form,
+            lora: Bytes::ZERO,
+        };
+        parts.extend(load_extra(&inputs));
+    }
+    Ok(sum("weights + what loading leaves behind", &parts))
+}
+
+/// What the profile run finds beside the weights.
+struct Terms {
+    non_torch: Figure,
+    activation: Figure,
+    graphs: Figure,
+    graph_estimate: Figure,
+    workspace: Figure,
+}
+
+impl Terms {
+    fn of(
+        case: &Case,
+        args: &EngineArgs,
+        shape: Option<&ShapeInputs>,
+        settings: Option<&Settings>,
+    ) -> Self {
+        let none = |what: &str| Figure::none(what, "not known without the model's layers");
+        let mut terms = Self {
+            non_torch: none("growth outside torch"),
+            activation: none("activation peak"),
+            graphs: none("graphs"),
+            graph_estimate: none("graph estimate"),
+            workspace: none("attention workspace"),
+        };
+        if let (Some(shape), Some(settings)) = (shape, settings) {
+            terms.estimate(case, args, shape, settings);
+        }
+        let fact = |slot: &mut Figure, fact: &Option<super::Fact>, rule: &str| {
+            if let Some(fact) = fact {
+                *slot = fact.figure(rule);
+            }
+        };
+        let facts = &case.facts;
+        fact(&mut terms.non_torch, &facts.non_torch, "growth outside torch, as measured");
+        fact(&mut terms.activation, &facts.activation_peak, "activation peak, as measured");
+        fact(&mut terms.graph_estimate, &facts.graph_estimate, "graph estimate, as printed");
+        terms
+    }
+
+    fn estimate(
+        &mut self,
+        case: &Case,
+        args: &EngineArgs,
+        shape: &ShapeInputs,
+        settings: &Settings,
+    ) {
+        let v0 = settings.rules.generation == Generation::V0;
+        let multimodal = case.model.geometry().is_some_and(|m| m.multimodal);
+        let eager = args.enforce_eager || v0;
+        let tp = u64::from(args.tensor_parallel_size);
+        let inputs = ProfileInputs {
+            version: args.version,
+            core: if v0 { VllmCore::V0 } else { VllmCore::V1 },
+            shape,
+            tp,
+            max_num_batched_tokens: settings.max_num_batched_tokens,
+            max_num_seqs: settings.max_num_seqs,
+            layers: if eager { LayerMode::Eager } else { LayerMode::Compiled },
+            multimodal: match multimodal && !args.language_model_only {
+                true => Multimodal::Present,
+                false => Multimodal::Absent,
+            },
+        };
+        self.activation = activation_peak(&inputs);
+        self.non_torch = non_torch(&case.device, &inputs);
+        let kind = if shape.moe.is_some() { LayerKind::MoeOrHybrid } else { LayerKind::Dense };
+        let speculating = settings.num_speculative_tokens > 0;
+        self.graphs = decode_graphs(&DecodeGraphs {
+            engine: Engine::Vllm,
+            version: args.version,
+            sizes: settings.capture_sizes.len() as u64,
+            layers: shape.layers,
+            kind,
+            tp,
+            speculation: if speculating { Speculation::Present } else { Speculation::Absent },
+        });
+        if settings.graphs_charged == Switch::On {
+            self.graph_estimate = self.graphs.clone();
+        }
+        let architecture = case.model.geometry().map_or("", |m| m.architecture.as_str());
+        let backend = match case.device.compute_capability().map(|cc| cc.major) {
+            Some(10 | 12) => AttentionBackend::Flashinfer,
+            _ => AttentionBackend::Other,
+        };
+        let off = Determinism::Off;
+        self.workspace =
+            attention_workspace(Engine::Vllm, args.version, backend, architecture, off);
+    }
+
+    fn profile(&self, weights: Bytes, free: &Figure, total: Bytes, case: &Case) -> Profile {
+        let others = case.facts.others.as_ref().map_or(Bytes::ZERO, |f| f.least());
+        Profile {
+            weights,
+            non_torch: self.non_torch.value.mid,
+            activation_peak: self.activation.value.mid,
+            // V1 0.8 and 0.9 charge all that is outside torch, other programs included.
+            baseline: total.saturating_sub(free.value.mid).max(others),
+            fragmentation: Bytes::ZERO,
+            graph_estimate: self.graph_estimate.value.mid,
+        }
+    }
+}
