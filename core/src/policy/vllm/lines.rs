@@ -181,3 +181,100 @@ pub const fn kv_size_meaning(rules: &Rules) -> &'static str {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        figure::{Tag, Why},
+        policy::vllm::{
+            capacity::{self, Rank},
+            hybrid as pages,
+            spec::{Heads, Kind, LayerSpec},
+            suggest,
+            testing::{layers, settings},
+            v0,
+        },
+    };
+
+    #[test]
+    fn capacity_lines_by_release() {
+        let lines = |minor| {
+            let s = settings(minor, 131_072, |_| {});
+            let rank = Rank { layers: layers(Kind::Full, 32, 16), available: 40 << 30 };
+            capacity(&s.rules, &capacity::size_pool(&s, &[rank]).unwrap())
+        };
+        let size = "GPU KV cache size: 327,680 tokens";
+        let concurrency = "Maximum concurrency for 131,072 tokens per request: 2.50x";
+        assert_eq!(lines(20), [size, concurrency]);
+        assert_eq!(lines(30), [format!("{size}, {concurrency}")]);
+    }
+
+    #[test]
+    fn gib_figures_as_printed() {
+        assert_eq!(available(602_000_000), "Available KV cache memory: 0.56 GiB");
+        assert_eq!(available(-2 << 30), "Available KV cache memory: -2.0 GiB");
+        assert_eq!(
+            (gib_fixed((3_u64 << 30) as f64), gib_shortest((3_u64 << 30) as f64)),
+            ("3.00".to_owned(), "3.0".to_owned())
+        );
+        let (without, same) =
+            equivalent_utilizations(0.82, Bytes::from_gib_f64(0.36), Bytes::from_gib_f64(23.7));
+        assert_eq!((without.as_str(), same.as_str()), ("0.8048", "0.8352"));
+    }
+
+    #[test]
+    fn hybrid_and_padding_lines() {
+        let s = settings(24, 131_072, |a| a.enable_prefix_caching = Some(true));
+        let heads = Heads { kv_heads: 2, head_size: 256, head_size_v: 256, element: 1 };
+        let all = [LayerSpec::heads(Kind::Full, heads, 16), LayerSpec::mamba(1_603_584, 16)];
+        let pages = pages::pages(&s, &all).unwrap();
+        let lines = hybrid(&pages);
+        assert!(lines[0].starts_with("Setting attention block size to 1568 tokens"));
+        assert!(lines[1].starts_with("Padding mamba page size by 0.13%"), "{}", lines[1]);
+        assert_eq!(
+            padding(Padding { layers: 10, bucket: 34 }),
+            "Add 10 padding layers, may waste at most 29.41% KV cache memory"
+        );
+    }
+
+    #[test]
+    fn the_suggestion_of_a_public_log() {
+        // RTX PRO 6000 at 0.975: printed 7.91 GiB to fit, 9.11 GiB to use all.
+        let total = Bytes::from_gib_f64(94.97);
+        let requested = Requested {
+            bytes: (total.0 as f64 * 0.975).ceil(),
+            total,
+            free_at_start: Bytes::from_gib_f64(93.79),
+            why: Why::new(Tag::Measured, "log", "log"),
+        };
+        let used = Usage {
+            consumed: Bytes::from_gib_f64(83.1),
+            activation_peak: Bytes::from_gib_f64(1.24),
+            graphs: 214_748_365,
+        };
+        let text = suggestion(suggest::suggest(&requested, used), Bytes::from_gib_f64(7.94));
+        assert!(
+            text.contains("(7.91 GiB) to fit") && text.contains("(9.1 GiB) to fully"),
+            "{text}"
+        );
+        assert!(usage(&requested, 0.975, used).starts_with(
+            "Free memory on device (93.79/94.97 GiB) on startup. Desired GPU memory utilization is \
+             (0.975, 92.6 GiB). Actual usage is 83.1 GiB for consumed memory"
+        ));
+    }
+
+    #[test]
+    fn v0_lines() {
+        let s = settings(6, 40_000, |_| {});
+        let half = layers(Kind::Full, 16, 16); // 65,536 B a token.
+        let pool = v0::size_pool(&s, &half, &[4660 << 20]).unwrap();
+        assert_eq!(
+            v0_capacity(&s.rules, &pool),
+            [
+                "# GPU blocks: 4660, # CPU blocks: 4096",
+                "Maximum concurrency for 40000 tokens per request: 1.86x"
+            ]
+        );
+    }
+}

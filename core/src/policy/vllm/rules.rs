@@ -295,7 +295,7 @@ pub struct Rules {
     pub one_capacity_line: Feature,
     /// The suggestion speaks of consumed memory and is printed at info level (0.27+).
     pub suggestion_by_consumed: Feature,
-    /// Conventional binary search reports its result; the number was lost in V1 before 0.9.
+    /// The refusal of a long request prints the estimated length (the number was lost in 0.8).
     pub estimate_printed: Feature,
 }
 

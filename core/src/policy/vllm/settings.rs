@@ -202,7 +202,7 @@ pub fn resolve(
     let chunked_prefill = chunked_prefill(args, &rules, max_model_len);
     let batch = batch(args, &rules, device, (usage, max_model_len, chunked_prefill), &mut out)?;
     let (block_size, kernel_block) = block_size(args, &rules, device, model, &mut out)?;
-    let prefix_caching = prefix_caching(args, &rules, model);
+    let prefix_caching = prefix_caching(args, &rules, model, &mut out);
     let async_scheduling = Switch::from_flag(
         rules.generation == Generation::V1
             && args.async_scheduling.unwrap_or(rules.async_scheduling.exists()),
@@ -249,7 +249,14 @@ struct Out {
 
 impl Out {
     fn new(rules: &Rules) -> Self {
-        let notes = rules.basis.note(rules.version).into_iter().collect();
+        let mut notes: Vec<String> = rules.basis.note(rules.version).into_iter().collect();
+        let newer_than_v0 = (rules.version.major, rules.version.minor) > (0, 10);
+        if rules.generation == Generation::V0 && newer_than_v0 {
+            notes.push(format!(
+                "vLLM {} has no V0 engine any more; the rules of the last V0 are used",
+                rules.version
+            ));
+        }
         Self { notes, whys: Vec::new(), release: rules.release() }
     }
 
@@ -373,7 +380,11 @@ fn block_size(
 ) -> Result<(u64, u64), SettingsError> {
     let kernel = match (model.attention, device.compute_capability) {
         (AttentionKind::SparseLatent, _) | (AttentionKind::Latent, Some((9, _))) => 64,
-        (AttentionKind::Latent, Some((10, _))) if (rules.version.minor) < 12 => 128,
+        (AttentionKind::Latent, Some((10, _)))
+            if (rules.version.major, rules.version.minor) < (0, 12) =>
+        {
+            128
+        }
         (AttentionKind::Latent, Some((10, _))) => 64,
         _ => 16,
     };
@@ -399,8 +410,20 @@ fn block_size(
 }
 
 /// On by default in V1 for attention-only models; V0 and models with recurrent state ask for it.
-fn prefix_caching(args: &EngineArgs, rules: &Rules, model: ModelFacts) -> Switch {
+fn prefix_caching(args: &EngineArgs, rules: &Rules, model: ModelFacts, out: &mut Out) -> Switch {
     let default = rules.generation == Generation::V1 && model.state == StateKind::Absent;
+    let given = args.enable_prefix_caching.is_some();
+    let rule = "on in V1, off in V0".to_owned();
+    out.chosen("enable_prefix_caching", given, rule, "EngineArgs");
+    if !given && model.state == StateKind::Recurrent && rules.generation == Generation::V1 {
+        let why = Why::new(
+            Tag::Assumed,
+            "off for models with recurrent state: one state a request instead of two",
+            format!("public start-up logs up to vLLM 0.25; {}", out.release),
+        );
+        out.whys.retain(|(name, _)| *name != "enable_prefix_caching");
+        out.why("enable_prefix_caching", why);
+    }
     Switch::from_flag(args.enable_prefix_caching.unwrap_or(default))
 }
 
