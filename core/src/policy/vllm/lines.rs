@@ -92,6 +92,43 @@ pub fn auto_fit(from: u64, to: u64, available: i64) -> String {
     )
 }
 
+/// `Model loading took … GiB …`: four decimals up to 0.14, two and the word "memory" from 0.15 on.
+/// `seconds` is printed with six decimals.
+#[must_use]
+pub fn model_loading(rules: &Rules, weights: Bytes, seconds: f64) -> String {
+    let gib = weights.0 as f64 / GIB as f64;
+    if (rules.version.major, rules.version.minor) >= (0, 15) {
+        let gib = gib_shortest(weights.0 as f64);
+        format!("Model loading took {gib} GiB memory and {seconds:.6} seconds")
+    } else {
+        format!("Model loading took {gib:.4} GiB and {seconds:.6} seconds")
+    }
+}
+
+/// `CUDA graph pool memory: … (actual), … (estimated), difference: …` (0.18+); the percentage is of
+/// what was used, 0 when nothing was.
+#[must_use]
+pub fn graph_pool(actual: Bytes, estimate: Bytes) -> String {
+    let difference = actual.0.abs_diff(estimate.0);
+    let percent = match actual.0 {
+        0 => 0.0,
+        used => difference as f64 / used as f64 * 100.0,
+    };
+    format!(
+        "CUDA graph pool memory: {} GiB (actual), {} GiB (estimated), difference: {} GiB ({:.1}%).",
+        gib_shortest(actual.0 as f64),
+        gib_shortest(estimate.0 as f64),
+        gib_shortest(difference as f64),
+        percent
+    )
+}
+
+/// `Graph capturing finished in … secs, took … GiB`.
+#[must_use]
+pub fn graphs_captured(seconds: f64, took: Bytes) -> String {
+    format!("Graph capturing finished in {seconds:.0} secs, took {} GiB", gib_fixed(took.0 as f64))
+}
+
 /// `Estimated CUDA graph memory: … GiB total` (0.18+).
 #[must_use]
 pub fn graph_estimate(estimate: Bytes) -> String {
@@ -152,6 +189,50 @@ pub fn usage(requested: &Requested, utilization: f64, usage: Usage) -> String {
         gib_shortest(usage.activation_peak.0 as f64),
         gib_shortest(usage.graphs as f64)
     )
+}
+
+/// Terms of V0's memory report.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct V0Report {
+    /// Seconds that profiling took.
+    pub seconds: f64,
+    /// Utilization.
+    pub utilization: f64,
+    /// Total memory.
+    pub total: Bytes,
+    /// Weights.
+    pub weights: Bytes,
+    /// Increase outside torch.
+    pub non_torch: Bytes,
+    /// Activation peak.
+    pub activation_peak: Bytes,
+    /// What is left, bytes.
+    pub available: i64,
+}
+
+/// V0's report after profiling, three lines; `GiB` stands without a space before it.
+#[must_use]
+pub fn v0_profile(report: &V0Report) -> Vec<String> {
+    let gib = |b: Bytes| gib_fixed(b.0 as f64);
+    let budget = report.total.0 as f64 * report.utilization;
+    vec![
+        format!("Memory profiling takes {:.2} seconds", report.seconds),
+        format!(
+            "the current vLLM instance can use total_gpu_memory ({}GiB) x gpu_memory_utilization \
+             ({:.2}) = {}GiB",
+            gib(report.total),
+            report.utilization,
+            gib_fixed(budget)
+        ),
+        format!(
+            "model weights take {}GiB; non_torch_memory takes {}GiB; PyTorch activation peak \
+             memory takes {}GiB; the rest of the memory reserved for KV Cache is {}GiB.",
+            gib(report.weights),
+            gib(report.non_torch),
+            gib(report.activation_peak),
+            gib_fixed(report.available as f64)
+        ),
+    ]
 }
 
 /// V0: the line of blocks and the line of concurrency (no thousands separators).
@@ -276,5 +357,43 @@ mod tests {
                 "Maximum concurrency for 40000 tokens per request: 1.86x"
             ]
         );
+    }
+
+    #[test]
+    fn loading_graphs_and_the_v0_report() {
+        let rules = |minor| settings(minor, 4096, |_| {}).rules;
+        let weights = Bytes(16_063_135_744); // 14.96 GiB.
+        assert_eq!(
+            model_loading(&rules(11), weights, 3.5),
+            "Model loading took 14.9600 GiB and 3.500000 seconds"
+        );
+        assert_eq!(
+            model_loading(&rules(15), weights, 3.5),
+            "Model loading took 14.96 GiB memory and 3.500000 seconds"
+        );
+        assert_eq!(
+            graph_pool(Bytes::gib(1), Bytes::from_gib_f64(1.6)),
+            "CUDA graph pool memory: 1.0 GiB (actual), 1.6 GiB (estimated), difference: 0.6 GiB \
+             (60.0%)."
+        );
+        assert_eq!(
+            graphs_captured(20.4, Bytes::mib(520)),
+            "Graph capturing finished in 20 secs, took 0.51 GiB"
+        );
+        // vllm-project/vllm#10511: Meta-Llama-3-8B on an H100.
+        let report = v0_profile(&V0Report {
+            seconds: 1.5,
+            utilization: 0.9,
+            total: Bytes::from_gib_f64(79.22),
+            weights,
+            non_torch: Bytes::from_gib_f64(1.79),
+            activation_peak: Bytes::from_gib_f64(1.26),
+            available: Bytes::from_gib_f64(53.29).0 as i64,
+        });
+        assert!(report[1].ends_with("(79.22GiB) x gpu_memory_utilization (0.90) = 71.30GiB"));
+        assert!(report[2].ends_with(
+            "memory takes 1.26GiB; the rest of the memory reserved for KV \
+                                     Cache is 53.29GiB."
+        ));
     }
 }

@@ -409,21 +409,20 @@ fn block_size(
     Ok((size, kernel))
 }
 
-/// On by default in V1 for attention-only models; V0 and models with recurrent state ask for it.
+/// On by default in V1, for models with recurrent state only from 0.28 on; off in V0.
+/// Source: vLLM `ModelConfig.is_prefix_caching_supported`.
 fn prefix_caching(args: &EngineArgs, rules: &Rules, model: ModelFacts, out: &mut Out) -> Switch {
-    let default = rules.generation == Generation::V1 && model.state == StateKind::Absent;
+    let (default, rule) = match (rules.generation, model.state) {
+        (Generation::V0, _) => (false, "off in V0"),
+        (Generation::V1, StateKind::Absent) => (true, "on in V1"),
+        (Generation::V1, StateKind::Recurrent) => (
+            rules.hybrid_prefix_caching.exists(),
+            "off for models with recurrent state up to 0.27, on from 0.28",
+        ),
+    };
     let given = args.enable_prefix_caching.is_some();
-    let rule = "on in V1, off in V0".to_owned();
-    out.chosen("enable_prefix_caching", given, rule, "EngineArgs");
-    if !given && model.state == StateKind::Recurrent && rules.generation == Generation::V1 {
-        let why = Why::new(
-            Tag::Assumed,
-            "off for models with recurrent state: one state a request instead of two",
-            format!("public start-up logs up to vLLM 0.25; {}", out.release),
-        );
-        out.whys.retain(|(name, _)| *name != "enable_prefix_caching");
-        out.why("enable_prefix_caching", why);
-    }
+    let source = "ModelConfig.is_prefix_caching_supported";
+    out.chosen("enable_prefix_caching", given, rule.to_owned(), source);
     Switch::from_flag(args.enable_prefix_caching.unwrap_or(default))
 }
 
@@ -604,5 +603,18 @@ mod tests {
         assert!(!charged(19, None, false) && charged(19, Some(true), false));
         assert!(charged(20, None, false) && !charged(20, Some(false), false));
         assert!(!charged(20, None, true));
+    }
+
+    #[test]
+    fn prefix_caching_and_state_mode_by_release() {
+        let of = |minor, state| {
+            let model = ModelFacts { state, ..model(4096) };
+            let s = resolve(&args(minor), &h100(), Usage::Server, model).unwrap();
+            (s.prefix_caching, s.mamba_mode)
+        };
+        assert_eq!(of(7, StateKind::Absent).0, Switch::Off);
+        assert_eq!(of(20, StateKind::Absent).0, Switch::On);
+        assert_eq!(of(24, StateKind::Recurrent), (Switch::Off, MambaMode::None));
+        assert_eq!(of(33, StateKind::Recurrent), (Switch::On, MambaMode::Align));
     }
 }
