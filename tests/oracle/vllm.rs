@@ -1,6 +1,13 @@
 //! `vllm-sizing-golden.json`: block sizes, blocks and capacity lines of public logs, all equal.
 //! `PLIMSOLL_VECTORS=<folder>` reads files of the same names and shapes from there.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "test code: a broken vector should stop it"
+)]
+
 use plimsoll_core::{
     policy::{
         sglang::version::Version,

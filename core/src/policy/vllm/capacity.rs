@@ -284,3 +284,101 @@ fn whys(
     out.push(("kv_cache_tokens", computed(rule, "_report_kv_cache_config")));
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::vllm::{
+        spec::Kind,
+        testing::{layers, settings},
+    };
+
+    fn rank(available: i64) -> Rank {
+        Rank { layers: layers(Kind::Full, 32, 16), available }
+    }
+
+    const BLOCK: i64 = 32 * 16 * 4096;
+
+    #[test]
+    fn the_least_rank_decides() {
+        let s = settings(20, 4096, |_| {});
+        let pool = size_pool(&s, &[rank(9000 * BLOCK), rank(8000 * BLOCK - 1)]).unwrap();
+        assert_eq!((pool.num_blocks, pool.deciding_rank), (7999, 1));
+        assert_eq!((pool.usable_blocks(), pool.kv_cache_tokens), (7998, Tokens(127_984)));
+        assert_eq!(pool.bytes(), Bytes(7999 * BLOCK as u64));
+        assert_eq!(size_pool(&s, &[]), Err(Refusal::NoLayers));
+    }
+
+    #[test]
+    fn one_request_must_fit_and_the_null_block_counts_from_0_30() {
+        let exact = 256 * BLOCK; // 4096 tokens.
+        assert!(size_pool(&settings(27, 4096, |_| {}), &[rank(exact)]).is_ok());
+        let refused = size_pool(&settings(30, 4096, |_| {}), &[rank(exact)]).unwrap_err();
+        let Refusal::TooLong { needed, available, estimated, .. } = refused else { panic!() };
+        assert_eq!((needed.0 as i64, available.0 as i64), (exact, exact - BLOCK));
+        assert_eq!(estimated, 4080);
+        assert!(size_pool(&settings(30, 4096, |_| {}), &[rank(exact + BLOCK)]).is_ok());
+        let none = size_pool(&settings(30, 4096, |_| {}), &[rank(BLOCK)]).unwrap_err();
+        assert_eq!(none, Refusal::NoBlocks { available: 0 });
+        let none = size_pool(&settings(20, 4096, |_| {}), &[rank(-5)]).unwrap_err();
+        assert_eq!(none, Refusal::NoBlocks { available: -5 });
+    }
+
+    #[test]
+    fn auto_fit_takes_the_longest_that_fits_on_every_rank() {
+        let s = settings(20, 131_072, |a| a.max_model_len = Some(-1));
+        let pool = size_pool(&s, &[rank(100 * BLOCK), rank(70 * BLOCK)]).unwrap();
+        assert_eq!((pool.max_model_len, pool.blocks_per_request), (1120, 70));
+        assert_eq!(size_pool(&s, &[rank(1)]), Err(Refusal::AutoFitFailed { available: 1 }));
+    }
+
+    #[test]
+    fn an_override_replaces_blocks_and_what_is_checked() {
+        let s = settings(20, 4096, |a| a.num_gpu_blocks_override = Some(300));
+        assert_eq!(size_pool(&s, &[rank(1)]).unwrap().num_blocks, 300);
+        let s = settings(20, 4096, |a| a.num_gpu_blocks_override = Some(200));
+        let refused = size_pool(&s, &[rank(9000 * BLOCK)]).unwrap_err();
+        assert!(matches!(refused, Refusal::TooLong { estimated: 3200, .. }), "{refused:?}");
+    }
+
+    #[test]
+    fn the_size_line_changes_in_0_21() {
+        // 1000 blocks, a length that is no multiple of the block size.
+        let tokens = |minor| {
+            let s = settings(minor, 1000, |_| {});
+            size_pool(&s, &[rank(1000 * BLOCK)]).unwrap().kv_cache_tokens.0
+        };
+        assert_eq!((tokens(20), tokens(21)), (16_000, 15_873)); // 1000 / 63 * 1000.
+    }
+
+    #[test]
+    fn a_request_in_windows_and_chunks() {
+        let blocks = |minor, kind, len| {
+            let s = settings(minor, len, |_| {});
+            layers(kind, 1, 16)[0].blocks(&s, len)
+        };
+        let window = Kind::SlidingWindow { window: 1024 };
+        assert_eq!(blocks(24, window, 131_072), (1023_u64 + 8192).div_ceil(16) + 1);
+        assert_eq!(blocks(27, window, 131_072), (1023_u64 + 16_384).div_ceil(16) + 1);
+        assert_eq!(blocks(27, window, 160), 11);
+        let chunk = Kind::ChunkedLocal { chunk: 8192 };
+        assert_eq!(blocks(24, chunk, 131_072), 1024);
+        assert_eq!(blocks(24, Kind::CrossAttention { encoder_len: 1500 }, 448), 94);
+        assert_eq!(blocks(24, Kind::EncoderOnly, 448), 0);
+        let s = settings(24, 4096, |a| a.decode_context_parallel_size = 4);
+        assert_eq!(layers(Kind::Full, 1, 16)[0].blocks(&s, 4096), 64);
+    }
+
+    #[test]
+    fn recurrent_states_by_mode() {
+        let blocks = |minor, caching, drafts| {
+            let s = settings(minor, 4096, |a| {
+                a.enable_prefix_caching = Some(caching);
+                a.num_speculative_tokens = Some(drafts);
+            });
+            LayerSpec::mamba(1000, 16).blocks(&s, 4096)
+        };
+        assert_eq!((blocks(24, false, 0), blocks(24, true, 0), blocks(24, true, 2)), (1, 2, 4));
+        assert_eq!(blocks(11, true, 0), 256);
+    }
+}

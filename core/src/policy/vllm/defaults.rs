@@ -97,7 +97,7 @@ pub struct CaptureInputs {
 /// Source: vLLM 0.11 to 0.33 `VllmConfig._set_cudagraph_sizes`; 0.6.6 `model_runner`.
 #[must_use]
 pub fn capture_sizes(rules: &Rules, device: &Device, inputs: CaptureInputs) -> Vec<u64> {
-    let query_len = 1 + inputs.num_speculative_tokens;
+    let query_len = inputs.num_speculative_tokens.saturating_add(1);
     let max = match rules.generation {
         Generation::V0 => v0_largest(inputs.max_num_seqs).min(256),
         Generation::V1 => {

@@ -208,7 +208,8 @@ const KV_NAMES: [&str; 12] = [
 ];
 
 /// Element of the KV cache. `auto` is the model's dtype, or fp8 where the checkpoint asks for it
-/// (0.12+); fp8 on a sparse latent is the packed form.
+/// (0.12+); fp8 on a sparse latent is the packed form, which 0.11 also takes for `auto`.
+/// Source: vLLM 0.11+ `models/config.py` of DeepSeek V3.2, `resolve_kv_cache_dtype_string`.
 ///
 /// # Errors
 /// [`SpecError::UnknownKvDtype`].
@@ -222,6 +223,9 @@ pub fn kv_dtype(
     let sparse = facts(geometry).attention == AttentionKind::SparseLatent;
     Ok(match given {
         "auto" if geometry.kv_cache_fp8 && checkpoint_counts => fp8(sparse),
+        "auto" if sparse && (rules.version.major, rules.version.minor) < (0, 12) => {
+            KvDtype::Fp8DsMla
+        }
         "auto" => KvDtype::Plain(geometry.dtype.size()),
         "bfloat16" | "float16" | "half" => KvDtype::Plain(2),
         "float32" | "float" => KvDtype::Plain(4),
@@ -255,7 +259,7 @@ fn near_name(value: &str) -> Option<&'static str> {
 ///
 /// Without the flag vLLM takes what the configuration names (`mamba_ssm_dtype`,
 /// `mamba_ssm_cache_dtype`); the published configurations of Qwen3.5 and later hybrids and of
-/// Nemotron-H name float32, those of Qwen3-Next, Granite and Falcon none. Kimi's delta attention is
+/// Nemotron 3 name float32, those of Qwen3-Next, Granite and Falcon none. Kimi's delta attention is
 /// always float32. Source: vLLM 0.11 to 0.33 `MambaStateDtypeCalculator`, `models/config.py`.
 ///
 /// # Errors
@@ -431,6 +435,8 @@ mod tests {
         fp8.kv_cache_dtype = Some("fp8".into());
         let sparse = of(mla(indexer), &fp8).unwrap();
         assert_eq!([sparse[0].bytes, sparse[1].bytes], [656, 132]);
+        let bytes = |minor| of(mla(indexer), &args(minor, 8)).unwrap()[0].bytes;
+        assert_eq!((bytes(11), bytes(12)), (656, 1152));
         fp8.kv_cache_dtype = Some("fp8_ds_mla".into());
         let text = of(gqa(8, 128), &fp8).unwrap_err().to_string();
         assert!(text.contains("only for latent attention"), "{text}");

@@ -23,21 +23,21 @@ pub struct ModeDeltas {
 #[must_use]
 pub fn estimate(modes: &[ModeDeltas], encoder: Bytes) -> Bytes {
     let first = modes.iter().map(|m| m.first).max().unwrap_or(Bytes::ZERO);
-    first + rest(modes) + encoder
+    first.saturating_add(rest(modes)).saturating_add(encoder)
 }
 
 /// The estimate of the second model runner (0.33): piecewise, encoder and speculator graphs
 /// measured whole, full graphs extrapolated.
 #[must_use]
 pub fn estimate_v2(full: ModeDeltas, measured_whole: Bytes) -> Bytes {
-    full.first + rest(&[full]) + measured_whole
+    full.first.saturating_add(rest(&[full])).saturating_add(measured_whole)
 }
 
 fn rest(modes: &[ModeDeltas]) -> Bytes {
     modes
         .iter()
         .map(|m| Bytes(m.graphs.saturating_sub(1).saturating_mul(m.second.0.max(MIB))))
-        .sum()
+        .fold(Bytes::ZERO, Bytes::saturating_add)
 }
 
 /// Above its middle a graph estimate has been wrong by this factor at worst.

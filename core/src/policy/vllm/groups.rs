@@ -106,7 +106,7 @@ fn is_one_type(layers: &[LayerSpec]) -> bool {
 }
 
 fn single(rules: &Rules, layers: Vec<LayerSpec>) -> Grouping {
-    let bytes_per_block = layers.iter().map(LayerSpec::page_size).sum();
+    let bytes_per_block = sum_pages(layers.iter());
     let groups = match layers.first() {
         Some(&spec) => vec![Group { layers: (0..layers.len()).collect(), spec }],
         None => Vec::new(),
@@ -115,6 +115,11 @@ fn single(rules: &Rules, layers: Vec<LayerSpec>) -> Grouping {
         .with("layers", layers.len())
         .with("page of the first layer", layers.first().map_or(0, |l| l.page_size().0));
     Grouping { layers, groups, bytes_per_block, padding: Vec::new(), why }
+}
+
+/// Saturates, so that an absurd block size cannot overflow.
+fn sum_pages<'a>(layers: impl Iterator<Item = &'a LayerSpec>) -> Bytes {
+    layers.map(LayerSpec::page_size).fold(Bytes::ZERO, Bytes::saturating_add)
 }
 
 fn why(rules: &Rules, rule: &str) -> Why {
@@ -135,7 +140,7 @@ fn unify_pages(layers: Vec<LayerSpec>) -> Result<Vec<LayerSpec>, Refusal> {
             match layer.kind {
                 Kind::Mamba => Ok(LayerSpec { page_size_padded: Some(largest), ..layer }),
                 _ if largest.0.is_multiple_of(page.0) => {
-                    let block_size = layer.block_size * (largest.0 / page.0);
+                    let block_size = layer.block_size.saturating_mul(largest.0 / page.0);
                     Ok(LayerSpec { block_size, ..layer })
                 }
                 Kind::Latent => Err(Refusal::CannotUnify { page, largest }),
@@ -167,7 +172,7 @@ fn hybrid(rules: &Rules, layers: Vec<LayerSpec>) -> Grouping {
             padding.push(Padding { layers: short, bucket: bucket.len() as u64 });
         }
     }
-    let pages = |g: &Group| g.layers.iter().map(|&i| layers[i].page_size()).sum::<Bytes>();
+    let pages = |g: &Group| sum_pages(g.layers.iter().map(|&i| &layers[i]));
     let bytes_per_block = groups.iter().map(pages).max().unwrap_or(Bytes::ZERO);
     let why = why(rules, "hybrid: the largest group's sum of page sizes")
         .with("groups", groups.len())
@@ -184,5 +189,75 @@ fn group_size(rule: GroupSizeRule, buckets: &[Vec<usize>]) -> usize {
             largest
         }
         _ => smallest,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::vllm::testing::{layers, settings};
+
+    const WINDOW: Kind = Kind::SlidingWindow { window: 1024 };
+
+    fn mix(minor: u16, full: usize, window: usize) -> Grouping {
+        let mut all = layers(Kind::Full, full, 16);
+        all.extend(layers(WINDOW, window, 16));
+        group(&settings(minor, 131_072, |_| {}), &all).unwrap()
+    }
+
+    fn shape(g: &Grouping) -> (Vec<usize>, u64) {
+        (g.groups.iter().map(|g| g.layers.len()).collect(), g.bytes_per_block.0 / (16 * 4096))
+    }
+
+    #[test]
+    fn group_size_by_release() {
+        assert_eq!(shape(&mix(20, 18, 18)), (vec![18, 18], 18));
+        // 10 and 12: all factors prefer 12; 10 and 13: only 1.5 does; 0.11 keeps the smallest.
+        assert_eq!(shape(&mix(11, 10, 12)).1, 10);
+        assert_eq!(shape(&mix(12, 10, 12)), (vec![10, 12], 12));
+        assert_eq!(shape(&mix(15, 10, 13)), (vec![10, 7, 6], 10));
+        assert_eq!(shape(&mix(18, 10, 13)), (vec![10, 13], 13));
+        // 10 and 15 is not below 1.5 times.
+        assert_eq!(shape(&mix(18, 10, 15)).1, 10);
+        // No hybrid manager before 0.10: all layers in one group.
+        assert_eq!(shape(&mix(9, 10, 12)), (vec![22], 22));
+    }
+
+    #[test]
+    fn padding_is_counted_as_the_engine_warns() {
+        let g = mix(20, 11, 34);
+        assert_eq!(shape(&g), (vec![11, 9, 9, 8, 8], 11));
+        assert_eq!(g.padding, [Padding { layers: 10, bucket: 34 }]);
+        assert_eq!(format!("{:.2}", g.padding[0].percent()), "29.41");
+        // Layers are dealt in turn.
+        assert_eq!(g.groups[1].layers[..2], [11, 15]);
+    }
+
+    #[test]
+    fn without_the_hybrid_manager_windows_are_full() {
+        let s = settings(20, 131_072, |a| a.disable_hybrid_kv_cache_manager = true);
+        let mut all = layers(Kind::Full, 5, 16);
+        all.extend(layers(WINDOW, 29, 16));
+        let g = group(&s, &all).unwrap();
+        assert_eq!(shape(&g), (vec![34], 34));
+        assert_eq!(g.blocks_per_request(&s, 131_072), 8192);
+    }
+
+    #[test]
+    fn pages_are_brought_to_the_largest() {
+        let s = settings(20, 4096, |_| {});
+        let with = |other: LayerSpec| group(&s, &[layers(Kind::Full, 1, 16)[0], other]);
+        // Half the page: twice the block. Same type and block size would be one group.
+        let half = LayerSpec { bytes: 2048, kind: WINDOW, ..layers(WINDOW, 1, 16)[0] };
+        assert_eq!(with(half).unwrap().layers[1].block_size, 32);
+        // A page that does not divide is padded, a latent is refused.
+        let odd = LayerSpec { bytes: 3000, ..half };
+        assert_eq!(with(odd).unwrap().layers[1].page_size(), Bytes(65_536));
+        let latent = LayerSpec { block_size: 10, ..LayerSpec::latent(576, 2, 16) };
+        let refused = with(latent).unwrap_err();
+        assert_eq!(refused, Refusal::CannotUnify { page: Bytes(11_520), largest: Bytes(65_536) });
+        // Latents and their index are one type: one group of both pages.
+        let sparse = [LayerSpec::packed_latent(656, 64), LayerSpec::indexer(128, 64)];
+        assert_eq!(group(&s, &sparse).unwrap().bytes_per_block, Bytes(64 * 788));
     }
 }

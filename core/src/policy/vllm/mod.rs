@@ -21,3 +21,8 @@ pub mod spec;
 pub mod suggest;
 pub mod v0;
 pub mod window;
+
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod testing;

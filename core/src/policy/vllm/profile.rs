@@ -97,3 +97,61 @@ pub fn available_kv(settings: &Settings, requested: &Requested, profile: &Profil
 fn clamp(bytes: Bytes) -> i64 {
     i64::try_from(bytes.0).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        policy::vllm::{
+            budget::{self, AtStart},
+            testing::{device, settings},
+        },
+        units::GIB,
+    };
+
+    const TERMS: Profile = Profile {
+        weights: Bytes::gib(16),
+        non_torch: Bytes::gib(1),
+        activation_peak: Bytes::gib(2),
+        baseline: Bytes::gib(4),
+        fragmentation: Bytes::gib(3),
+        graph_estimate: Bytes::gib(5),
+    };
+
+    #[test]
+    fn each_release_charges_its_own_terms() {
+        let charged = |minor| {
+            let s = settings(minor, 4096, |_| {});
+            let at = AtStart::free(Bytes::gib(80));
+            let requested = budget::requested(&s, &device(), at).unwrap();
+            let available = available_kv(&s, &requested, &TERMS);
+            ((requested.bytes as i64 - available.bytes) as f64 / GIB as f64).round()
+        };
+        assert_eq!(charged(7), 19.0); // V0.
+        assert_eq!(charged(9), 23.0); // Context, NCCL and other processes too.
+        assert_eq!((charged(10), charged(19)), (19.0, 19.0));
+        assert_eq!((charged(20), charged(24)), (24.0, 24.0)); // Graphs.
+        assert_eq!(charged(27), 27.0); // Graphs and fragmentation.
+    }
+
+    #[test]
+    fn given_bytes_skip_the_measurement() {
+        let s = settings(20, 4096, |a| a.kv_cache_memory_bytes = Some(12_345));
+        let at = AtStart::free(Bytes::gib(80));
+        let requested = budget::requested(&s, &device(), at).unwrap();
+        let available = available_kv(&s, &requested, &TERMS);
+        assert_eq!((available.bytes, available.charged.len()), (12_345, 0));
+        // The start check still runs.
+        assert!(budget::requested(&s, &device(), AtStart::free(Bytes::gib(70))).is_err());
+    }
+
+    #[test]
+    fn unified_memory_reads_the_host_from_0_12() {
+        let mut unified = device();
+        unified.memory = crate::policy::vllm::defaults::MemoryKind::Unified;
+        let at = AtStart { host_available: Some(Bytes::gib(78)), ..AtStart::free(Bytes::gib(40)) };
+        let free = |minor| budget::free_seen(&settings(minor, 4096, |_| {}), &unified, at);
+        assert_eq!((free(11), free(12)), (Bytes::gib(40), Bytes::gib(78)));
+        assert_eq!(budget::free_seen(&settings(12, 4096, |_| {}), &device(), at), Bytes::gib(40));
+    }
+}

@@ -313,3 +313,134 @@ impl std::fmt::Display for Refusal {
 }
 
 impl std::error::Error for Refusal {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        policy::{
+            sglang::version::Version,
+            vllm::{
+                budget::{self, AtStart},
+                capacity::{self, Rank},
+                spec::Kind,
+                testing::{device, layers, settings},
+            },
+        },
+        units::{GIB, Tokens},
+    };
+
+    fn refused(minor: u16, len: u64, (count, block): (usize, u64), gib: f64) -> String {
+        let s = settings(minor, len, |a| a.block_size = Some(block));
+        let rank =
+            Rank { layers: layers(Kind::Full, count, block), available: (gib * GIB as f64) as i64 };
+        let refusal = capacity::size_pool(&s, &[rank]).unwrap_err();
+        refusal.engine_text(&s.rules).unwrap()
+    }
+
+    #[test]
+    fn the_long_request_in_the_engines_words() {
+        // vllm-project/vllm#16118 class, 32 layers on a TPU, blocks of 256 tokens.
+        assert_eq!(
+            refused(10, 131_072, (32, 256), 0.71),
+            "To serve at least one request with the models's max seq len (131072), (16.00 GiB KV \
+             cache is needed, which is larger than the available KV cache memory (0.71 GiB). Based \
+             on the available memory, the estimated maximum model length is 5632. Try increasing \
+             `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine."
+        );
+        // A public log of 2026-04: 48 layers, 0.18 GiB.
+        let text = refused(19, 16_384, (48, 16), 0.18);
+        assert!(text.contains("models's max seq len (16384), (3.0 GiB"), "{text}");
+        assert!(text.contains("(0.18 GiB). Based on") && text.contains("length is 976."), "{text}");
+        assert!(refused(24, 16_384, (48, 16), 0.18).contains("the model's max seq len"));
+        // Nothing fits: no estimate; before 0.9 the number was lost.
+        assert!(refused(20, 16_384, (48, 16), 0.001).contains("GiB). Try increasing"));
+        let lost = refused(8, 16_384, (48, 16), 0.18);
+        assert!(lost.contains("Based on the available memory, Try increasing"), "{lost}");
+    }
+
+    #[test]
+    fn the_start_check_in_the_engines_words() {
+        let text = |minor, free: f64| {
+            let s = settings(minor, 4096, |_| {});
+            let at = AtStart::free(Bytes::from_gib_f64(free));
+            budget::requested(&s, &device(), at).map_err(|r| r.engine_text(&s.rules).unwrap())
+        };
+        let head = "Free memory on device";
+        let tail = "Decrease GPU memory utilization or reduce GPU memory used by other processes.";
+        let plain = text(12, 60.5).unwrap_err();
+        let middle = "(60.5/80.0 GiB) on startup is less than desired GPU memory utilization";
+        assert_eq!(plain, format!("{head} {middle} (0.9, 72.0 GiB). {tail}"));
+        let named = text(20, 60.5).unwrap_err();
+        assert_eq!(named, format!("{head} cuda:0 {middle} (0.92, 73.6 GiB). {tail}"));
+        assert!(text(9, 60.5).is_ok()); // No check before 0.10.
+        assert!(text(20, 73.7).is_ok());
+    }
+
+    #[test]
+    fn external_weights_lower_the_budget_first() {
+        let s = settings(33, 4096, |_| {});
+        let mut at = AtStart::free(Bytes::gib(60));
+        at.external_weights = Bytes::gib(14);
+        let budget = budget::requested(&s, &device(), at).unwrap();
+        assert_eq!(budget.bytes, (80.0 * 0.92 * GIB as f64).ceil() - 14.0 * GIB as f64);
+        at.external_weights = Bytes::gib(10);
+        let refusal = budget::requested(&s, &device(), at).unwrap_err();
+        assert!(refusal.engine_text(&s.rules).unwrap().contains("after excluding external"));
+        // The most that then starts: (60 + 10) / 80, rounded down.
+        assert!(refusal.advice()[0].why.starts_with("0.87 "), "{:?}", refusal.advice());
+    }
+
+    #[test]
+    fn growth_is_refused_by_release() {
+        let grew = |minor, initial, current| {
+            let s = settings(minor, 4096, |_| {});
+            budget::check_growth(&s, Bytes(initial), Bytes(current)).is_err()
+        };
+        assert!(grew(20, 10, 11) && grew(24, 10, 11));
+        assert!(grew(21, 10, 10) && !grew(24, 10, 10) && !grew(21, 10, 9));
+    }
+
+    #[test]
+    fn v0_says_slots() {
+        // RTX 3090 and Llama-3.1-8B: 29,000 tokens asked, 1,478 blocks.
+        let s = settings(6, 29_000, |_| {});
+        let of = |blocks: i64| [blocks * 32 * 16 * 4096];
+        let sized = |blocks| {
+            crate::policy::vllm::v0::size_pool(&s, &layers(Kind::Full, 32, 16), &of(blocks))
+        };
+        let refusal = sized(1478).unwrap_err();
+        assert_eq!(refusal, Refusal::PoolBelowMaxLen { max_model_len: 29_000, slots: 23_648 });
+        let text = refusal.engine_text(&s.rules).unwrap();
+        assert!(text.contains("(29000) is larger") && text.contains("KV cache (23648)"), "{text}");
+        let pool = sized(2000).unwrap();
+        assert_eq!((pool.slots, pool.cpu_blocks), (Tokens(32_000), 2048));
+        assert_eq!(pool.watermark_blocks, 20);
+        assert_eq!(sized(0).unwrap_err(), Refusal::NoBlocks { available: 0 });
+    }
+
+    #[test]
+    fn every_refusal_has_a_code_and_a_way_out() {
+        let all = [
+            Refusal::NoBlocks { available: -1 },
+            Refusal::AutoFitFailed { available: 1 },
+            Refusal::MemoryGrew { initial: Bytes(1), current: Bytes(2) },
+            Refusal::PoolBelowMaxLen { max_model_len: 2, slots: 1 },
+            Refusal::CannotUnify { page: Bytes(3), largest: Bytes(4) },
+        ];
+        for refusal in all {
+            assert!(refusal.code().starts_with("vllm-") && !refusal.advice().is_empty());
+            assert!(!refusal.to_string().is_empty());
+        }
+        let long = Refusal::TooLong {
+            max_model_len: 100,
+            needed: Bytes(10),
+            available: Bytes(5),
+            estimated: 48,
+        };
+        let directions: Vec<_> = long.advice().iter().map(|a| a.direction).collect();
+        assert_eq!(directions, [Direction::Lower, Direction::Raise, Direction::Lower]);
+        let rules = Rules::of(Version::new(0, 20, 0), None);
+        assert!(Refusal::NoLayers.engine_text(&rules).is_none());
+    }
+}

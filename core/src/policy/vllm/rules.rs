@@ -279,6 +279,9 @@ pub struct Rules {
     pub in_flight: InFlightRule,
     /// The "KV cache size" figure.
     pub kv_size: KvSizeRule,
+    /// Prefix caching is the default for models with recurrent state too (off in 0.23, on in a
+    /// candidate of 0.28.1, by `ModelConfig.is_prefix_caching_supported`).
+    pub hybrid_prefix_caching: Feature,
     /// Asynchronous scheduling is the default (off in 0.12, on by 0.15).
     pub async_scheduling: Feature,
     /// Classes of device for default batches.
@@ -295,7 +298,7 @@ pub struct Rules {
     pub one_capacity_line: Feature,
     /// The suggestion speaks of consumed memory and is printed at info level (0.27+).
     pub suggestion_by_consumed: Feature,
-    /// Conventional binary search reports its result; the number was lost in V1 before 0.9.
+    /// The refusal of a long request prints the estimated length (the number was lost in 0.8).
     pub estimate_printed: Feature,
 }
 
@@ -351,6 +354,7 @@ impl Rules {
             } else {
                 KvSizeRule::BlocksTimesBlockSize
             },
+            hybrid_prefix_caching: feature((0, 28)),
             async_scheduling: feature((0, 15)),
             batch_classes: if at_least(version, (0, 30)) {
                 BatchClasses::Three

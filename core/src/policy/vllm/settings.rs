@@ -202,7 +202,7 @@ pub fn resolve(
     let chunked_prefill = chunked_prefill(args, &rules, max_model_len);
     let batch = batch(args, &rules, device, (usage, max_model_len, chunked_prefill), &mut out)?;
     let (block_size, kernel_block) = block_size(args, &rules, device, model, &mut out)?;
-    let prefix_caching = prefix_caching(args, &rules, model);
+    let prefix_caching = prefix_caching(args, &rules, model, &mut out);
     let async_scheduling = Switch::from_flag(
         rules.generation == Generation::V1
             && args.async_scheduling.unwrap_or(rules.async_scheduling.exists()),
@@ -249,7 +249,14 @@ struct Out {
 
 impl Out {
     fn new(rules: &Rules) -> Self {
-        let notes = rules.basis.note(rules.version).into_iter().collect();
+        let mut notes: Vec<String> = rules.basis.note(rules.version).into_iter().collect();
+        let newer_than_v0 = (rules.version.major, rules.version.minor) > (0, 10);
+        if rules.generation == Generation::V0 && newer_than_v0 {
+            notes.push(format!(
+                "vLLM {} has no V0 engine any more; the rules of the last V0 are used",
+                rules.version
+            ));
+        }
         Self { notes, whys: Vec::new(), release: rules.release() }
     }
 
@@ -373,7 +380,11 @@ fn block_size(
 ) -> Result<(u64, u64), SettingsError> {
     let kernel = match (model.attention, device.compute_capability) {
         (AttentionKind::SparseLatent, _) | (AttentionKind::Latent, Some((9, _))) => 64,
-        (AttentionKind::Latent, Some((10, _))) if (rules.version.minor) < 12 => 128,
+        (AttentionKind::Latent, Some((10, _)))
+            if (rules.version.major, rules.version.minor) < (0, 12) =>
+        {
+            128
+        }
         (AttentionKind::Latent, Some((10, _))) => 64,
         _ => 16,
     };
@@ -398,9 +409,20 @@ fn block_size(
     Ok((size, kernel))
 }
 
-/// On by default in V1 for attention-only models; V0 and models with recurrent state ask for it.
-fn prefix_caching(args: &EngineArgs, rules: &Rules, model: ModelFacts) -> Switch {
-    let default = rules.generation == Generation::V1 && model.state == StateKind::Absent;
+/// On by default in V1, for models with recurrent state only from 0.28 on; off in V0.
+/// Source: vLLM `ModelConfig.is_prefix_caching_supported`.
+fn prefix_caching(args: &EngineArgs, rules: &Rules, model: ModelFacts, out: &mut Out) -> Switch {
+    let (default, rule) = match (rules.generation, model.state) {
+        (Generation::V0, _) => (false, "off in V0"),
+        (Generation::V1, StateKind::Absent) => (true, "on in V1"),
+        (Generation::V1, StateKind::Recurrent) => (
+            rules.hybrid_prefix_caching.exists(),
+            "off for models with recurrent state up to 0.27, on from 0.28",
+        ),
+    };
+    let given = args.enable_prefix_caching.is_some();
+    let source = "ModelConfig.is_prefix_caching_supported";
+    out.chosen("enable_prefix_caching", given, rule.to_owned(), source);
     Switch::from_flag(args.enable_prefix_caching.unwrap_or(default))
 }
 
@@ -581,5 +603,18 @@ mod tests {
         assert!(!charged(19, None, false) && charged(19, Some(true), false));
         assert!(charged(20, None, false) && !charged(20, Some(false), false));
         assert!(!charged(20, None, true));
+    }
+
+    #[test]
+    fn prefix_caching_and_state_mode_by_release() {
+        let of = |minor, state| {
+            let model = ModelFacts { state, ..model(4096) };
+            let s = resolve(&args(minor), &h100(), Usage::Server, model).unwrap();
+            (s.prefix_caching, s.mamba_mode)
+        };
+        assert_eq!(of(7, StateKind::Absent).0, Switch::Off);
+        assert_eq!(of(20, StateKind::Absent).0, Switch::On);
+        assert_eq!(of(24, StateKind::Recurrent), (Switch::Off, MambaMode::None));
+        assert_eq!(of(33, StateKind::Recurrent), (Switch::On, MambaMode::Align));
     }
 }

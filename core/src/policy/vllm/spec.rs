@@ -156,8 +156,8 @@ impl LayerSpec {
             }
             Kind::ChunkedLocal { chunk } => chunk.saturating_add(in_flight).min(len).div_ceil(n),
             Kind::Mamba => match settings.mamba_mode {
-                MambaMode::None => 1 + drafts,
-                MambaMode::Align => 2 + drafts,
+                MambaMode::None => drafts.saturating_add(1),
+                MambaMode::Align => drafts.saturating_add(2),
                 MambaMode::All => len.div_ceil(n),
             },
             Kind::EncoderOnly => 0,

@@ -133,3 +133,60 @@ fn last_step(holds: impl Fn(f64) -> bool) -> Option<f64> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::vllm::{
+        spec::Kind,
+        testing::{layers, settings},
+    };
+
+    #[test]
+    fn the_ends_are_the_first_and_last_steps_that_hold() {
+        for minor in [10, 20, 33] {
+            let settings = settings(minor, 32_768, |_| {});
+            let profile = Profile {
+                weights: Bytes::gib(16),
+                activation_peak: Bytes::gib(2),
+                non_torch: Bytes::mib(300),
+                ..Profile::default()
+            };
+            let layers = layers(Kind::Full, 32, 16);
+            let launch = Launch {
+                settings: &settings,
+                total: Bytes::gib(80),
+                free_at_start: Bytes::gib(61),
+                profile: &profile,
+                layers: &layers,
+            };
+            let window = launch.window().unwrap();
+            let request = window.one_request.unwrap();
+            assert!(launch.tokens_at(request).unwrap().0 >= 32_768);
+            let below = launch.tokens_at(request - 1.0 / STEPS as f64).unwrap_err();
+            assert!(matches!(below, Refusal::TooLong { .. }), "{below:?}");
+            let block = window.one_block.unwrap();
+            assert!(block < request);
+            let below = launch.tokens_at(block - 1.0 / STEPS as f64).unwrap_err();
+            assert!(matches!(below, Refusal::NoBlocks { .. } | Refusal::TooLong { .. }));
+            assert_eq!(window.ceiling, Some(0.7625)); // 61 / 80.
+        }
+    }
+
+    #[test]
+    fn a_model_that_never_fits_has_no_floor() {
+        let settings = settings(20, 32_768, |_| {});
+        let profile = Profile { weights: Bytes::gib(90), ..Profile::default() };
+        let layers = layers(Kind::Full, 32, 16);
+        let launch = Launch {
+            settings: &settings,
+            total: Bytes::gib(80),
+            free_at_start: Bytes::gib(80),
+            profile: &profile,
+            layers: &layers,
+        };
+        let window = launch.window().unwrap();
+        assert_eq!((window.one_block, window.one_request), (None, None));
+        assert_eq!(window.ceiling, Some(1.0));
+    }
+}
