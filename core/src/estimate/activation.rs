@@ -202,6 +202,13 @@ fn dense(rank: &Rank, form: MoeBuffers, tokens: u128) -> Amount {
     (U * tokens * (4 * rank.h + 3 * rank.i + lat), rule)
 }
 
+/// MLA without a prefix, in the expanded form: queries, keys, values and output of the new tokens.
+pub(crate) fn mla_own(rank: &Rank, mla: &MlaRank, tokens: u128) -> u128 {
+    let query = mla.heads * (mla.nope + mla.rope);
+    let (kv, out) = (mla.heads * (mla.nope + mla.v), mla.heads * mla.v);
+    U * tokens * (3 * rank.h + mla.lat + 2 * query + kv + out)
+}
+
 /// MLA in prefill and decode. `S` = tokens with the prefix.
 fn mla_attention(
     rank: &Rank,

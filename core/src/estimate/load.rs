@@ -1,7 +1,7 @@
 //! What loading leaves behind beyond the weights themselves: copies that the engine makes, the allocator's
 //! rounding, code loaded on the way, adapters.
 
-use super::shape::{ShapeInputs, U, narrow};
+use super::shape::{ShapeInputs, U, dim, narrow};
 use super::{Engine, Figure, gib};
 use crate::figure::{Tag, Why};
 use crate::units::Bytes;
@@ -72,7 +72,7 @@ fn rounding_and_code(engine: Engine, form: WeightForm) -> Figure {
 /// MLA: the key and value halves of `kv_b_proj` are copied for the absorbed form, layers × H·(nope + v) × `kv_lora` × 2 B.
 fn absorbed_copies(inputs: &LoadInputs<'_>) -> Option<Figure> {
     let mla = inputs.shape.rank(inputs.tp).mla?;
-    let layers = u128::from(inputs.shape.layers);
+    let layers = dim(inputs.shape.layers);
     let bytes = U * layers * mla.heads * (mla.nope + mla.v) * mla.kv_lora;
     let rule = "layers × H·(nope + v) × kv_lora × 2 B, the absorbed copies of kv_b_proj";
     Some(

@@ -1,6 +1,7 @@
 //! Fixed buffers of libraries and backends: attention workspaces, custom all-reduce, symmetric memory,
 //! cuBLAS. Exact per release; read in the engines' sources.
 
+use super::shape::{ShapeInputs, U, narrow, wide};
 use super::{Engine, Figure};
 use crate::device::{DeviceProfile, Link, Platform};
 use crate::figure::Tag;
@@ -100,6 +101,26 @@ fn vllm_attention(version: Version, backend: AttentionBackend) -> (u64, &'static
         }
         AttentionBackend::Other => (0, "no fixed workspace"),
     }
+}
+
+/// vLLM's workspace for the cached prefix of MLA: rows × (`kv_lora` + rope) × 2 B, made with the backend (not in
+/// the profile run), rows = min(max(8·`max_model_len`, 4·`max_num_seqs`·block), 65,536), at least `max_num_seqs`·block.
+/// Zero for other attention. Source: vLLM 0.19, MLA metadata builder.
+#[must_use]
+pub fn vllm_mla_prefix(
+    shape: &ShapeInputs,
+    max_model_len: u64,
+    max_num_seqs: u64,
+    block_size: u64,
+) -> Figure {
+    let source = "vLLM 0.19, MLA metadata builder";
+    let Some(mla) = shape.rank(1).mla else {
+        return Figure::none("not MLA", source);
+    };
+    let blocks = wide(max_num_seqs) * wide(block_size);
+    let rows = (8 * wide(max_model_len)).max(4 * blocks).min(65_536).max(blocks);
+    let rule = "rows × (kv_lora + rope) × 2 B";
+    Figure::computed(narrow(U * rows * (mla.kv_lora + mla.rope)), rule, source).with("rows", rows)
 }
 
 /// FlashInfer's integer workspaces: 8 MiB on the device (and 8 MiB pinned) for each wrapper; a decode, a
