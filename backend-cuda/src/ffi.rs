@@ -1,5 +1,5 @@
-//! The CUDA driver API by its C symbols, loaded at run time. Result codes stay integers: the bindings' enums
-//! know only the codes of their own release, and a newer driver may return others.
+//! The CUDA driver API by its C symbols, loaded at run time. Result codes stay integers: the
+//! bindings' enums know only the codes of their own release, and a newer driver may return others.
 #![expect(unsafe_code, reason = "calls into the driver library")]
 
 use cudarc::driver::sys;
@@ -52,8 +52,8 @@ pub(crate) const CAPABILITY_MINOR: c_int = 76;
 
 /// Looks one symbol up, with the type that the caller's field has.
 fn symbol<F: Copy>(name: &'static str) -> Result<F, LoadError> {
-    // SAFETY: `Driver::load` has found the library, so `culib` does not panic; each name is looked up with the
-    // C signature that the driver API documents for it.
+    // SAFETY: `Driver::load` has found the library, so `culib` does not panic; each name is looked
+    // up with the C signature that the driver API documents for it.
     unsafe { sys::culib().get::<F>(name.as_bytes()) }
         .map(|f| *f)
         .map_err(|_| LoadError::MissingSymbol(name))
@@ -138,8 +138,8 @@ impl Driver {
         Ok(value)
     }
 
-    /// Free and total bytes of a device, inside its primary context, which is let go again: when nobody
-    /// else in this process holds it, nothing stays.
+    /// Free and total bytes of a device, inside its primary context, which is let go again: when
+    /// nobody else in this process holds it, nothing stays.
     pub(crate) fn memory(&self, device: i32) -> Result<(u64, u64), Code> {
         let mut context: Context = std::ptr::null_mut();
         // SAFETY: the pointer is valid for the call; the release below matches.

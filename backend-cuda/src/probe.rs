@@ -29,10 +29,12 @@ pub struct CudaDevice {
     pub ordinal: u32,
     /// Name of the device.
     pub name: String,
-    /// Total: the second value of `cudaMemGetInfo` when it could be read, else the device's property.
+    /// Total: the second value of `cudaMemGetInfo` when it could be read, else the device's
+    /// property.
     pub total: Bytes,
-    /// Free now, read inside a context of our own: its cost (the profile's `context`) comes on top of what
-    /// was free without it. An error says why it could not be read (device full, exclusive mode).
+    /// Free now, read inside a context of our own: its cost (the profile's `context`) comes on top
+    /// of what was free without it. An error says why it could not be read (device full, exclusive
+    /// mode).
     pub free: Result<Bytes, DriverFailure>,
     /// Compute capability.
     pub compute_capability: ComputeCapability,
@@ -95,8 +97,8 @@ pub enum ProbeError {
 /// Oldest release accepted: 11.0.
 const OLDEST: i32 = 11_000;
 
-/// Reads every visible device. Creates each device's primary context for the free reading and lets it
-/// go; nothing stays. Takes tens to hundreds of milliseconds a device.
+/// Reads every visible device. Creates each device's primary context for the free reading and lets
+/// it go; nothing stays. Takes tens to hundreds of milliseconds a device.
 ///
 /// # Errors
 /// `NoDriver`, `NoDevice`, `DriverTooOld`, `Mismatch` or `Other`; each text says what to do.
@@ -198,8 +200,9 @@ fn classify(call: &'static str, code: Code) -> ProbeError {
 }
 
 impl CudaDevice {
-    /// The reading as a profile: totals and compute are measured; what the driver does not tell (the smi
-    /// total, bandwidth, compute rates, links) is left open or taken from `known`, the catalog's entry.
+    /// The reading as a profile: totals and compute are measured; what the driver does not tell
+    /// (the smi total, bandwidth, compute rates, links) is left open or taken from `known`, the
+    /// catalog's entry.
     #[must_use]
     pub fn profile(&self, known: Option<&DeviceProfile>) -> DeviceProfile {
         let mut profile = known.cloned().unwrap_or_else(|| DeviceProfile {

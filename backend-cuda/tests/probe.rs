@@ -1,5 +1,6 @@
-//! The probe without a driver, and over a small fake driver library (built with the system's C compiler; skipped,
-//! and said so, where there is none). Each case runs in a process of its own, since a library is loaded once.
+//! The probe without a driver, and over a small fake driver library (built with the system's C
+//! compiler; skipped, and said so, where there is none). Each case runs in a process of its own,
+//! since a library is loaded once.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests")]
 
 use plimsoll_backend_cuda::{Partition, ProbeError, probe};

@@ -1,5 +1,5 @@
-//! The machine around the device: memory of the host as the engines and the kernel count it, and what
-//! `nvidia-smi` prints. Reads files and runs one command; never changes anything.
+//! The machine around the device: memory of the host as the engines and the kernel count it, and
+//! what `nvidia-smi` prints. Reads files and runs one command; never changes anything.
 
 pub mod linux;
 pub mod macos;

@@ -25,7 +25,8 @@ impl Default for Roots {
 /// Reads the host below `roots`.
 ///
 /// # Errors
-/// When `meminfo` is missing or malformed. Control groups, nodes and shm that are not there are left out.
+/// When `meminfo` is missing or malformed. Control groups, nodes and shm that are not there are
+/// left out.
 pub fn read(roots: &Roots) -> Result<HostMemory, HostError> {
     let path = roots.proc.join("meminfo");
     let place = path.display().to_string();
@@ -54,8 +55,8 @@ fn missing(place: &str, key: &str) -> HostError {
     }
 }
 
-/// One value of a `meminfo` text (kB there are 1024 bytes); `None` when the key is absent. Lines of a NUMA
-/// node (`Node 0 MemTotal: …`) are understood too. `place` is named in the error.
+/// One value of a `meminfo` text (kB there are 1024 bytes); `None` when the key is absent. Lines of
+/// a NUMA node (`Node 0 MemTotal: …`) are understood too. `place` is named in the error.
 ///
 /// # Errors
 /// `Form` when the value is not a whole number.
@@ -81,7 +82,8 @@ pub fn meminfo(place: &str, text: &str, key: &str) -> Result<Option<Bytes>, Host
     Ok(None)
 }
 
-/// The tightest group over this process's group and its parents, of v2 when its hierarchy is there, else v1.
+/// The tightest group over this process's group and its parents, of v2 when its hierarchy is there,
+/// else v1.
 fn cgroup(roots: &Roots) -> Option<Cgroup> {
     let membership = fs::read_to_string(roots.proc.join("self/cgroup")).ok()?;
     let mount = roots.sys.join("fs/cgroup");
@@ -122,8 +124,8 @@ const V1: Files = Files {
 const UNLIMITED: u64 = 1 << 62;
 
 fn tightest(files: &Files, mount: &Path, path: &str) -> Option<Cgroup> {
-    // In a container the path may be the host's: folders that are not there are passed over, and the
-    // mount point itself (the container's own group) is always looked at.
+    // In a container the path may be the host's: folders that are not there are passed over, and
+    // the mount point itself (the container's own group) is always looked at.
     let mut groups = Vec::new();
     let mut rest = path.trim_matches('/');
     loop {

@@ -44,8 +44,8 @@ pub struct HostMemory {
     pub total: Bytes,
     /// `MemFree`: what GB10's free reading follows. `None` on macOS.
     pub free: Option<Bytes>,
-    /// `MemAvailable`: what psutil calls available, and vLLM and SGLang read. `None` on macOS, where
-    /// it takes Mach calls.
+    /// `MemAvailable`: what psutil calls available, and vLLM and SGLang read. `None` on macOS,
+    /// where it takes Mach calls.
     pub available: Option<Bytes>,
     /// Limit of the control group, when there is one to read.
     pub cgroup: Option<Cgroup>,
@@ -59,8 +59,8 @@ pub struct HostMemory {
 }
 
 impl HostMemory {
-    /// What a new process may still take: the smaller of `MemAvailable` and what the control group leaves
-    /// (limit − usage + reclaimable).
+    /// What a new process may still take: the smaller of `MemAvailable` and what the control group
+    /// leaves (limit − usage + reclaimable).
     #[must_use]
     pub fn headroom(&self) -> Option<Bytes> {
         let group = self.cgroup.as_ref().and_then(|group| {

@@ -1,12 +1,13 @@
-//! `nvidia-smi --query-gpu`: its table as a pure reader over text, and the command itself. SGLang decides its
-//! tier by the totals that this prints, so they are read the same way: all cards, whatever CUDA_VISIBLE_DEVICES says.
+//! `nvidia-smi --query-gpu`: its table as a pure reader over text, and the command itself. SGLang
+//! decides its tier by the totals that this prints, so they are read the same way: all cards,
+//! whatever CUDA_VISIBLE_DEVICES says.
 
 use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// One card. A `None` is a field that the tool does not give: `[N/A]` and `[Not Supported]` (unified memory,
-/// MIG parents without permission).
+/// One card. A `None` is a field that the tool does not give: `[N/A]` and `[Not Supported]`
+/// (unified memory, MIG parents without permission).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SmiGpu {
     /// Index in the tool's order (PCI bus order).
@@ -55,13 +56,15 @@ pub const QUERY: &str = "--query-gpu=index,name,memory.total,memory.free,memory.
 
 const COLUMNS: [&str; 5] = ["index", "name", "memory.total", "memory.free", "memory.used"];
 
-/// Reads the table of [`QUERY`] with or without header (`--format=csv`, `noheader`) and units (`nounits`).
+/// Reads the table of [`QUERY`] with or without header (`--format=csv`, `noheader`) and units
+/// (`nounits`).
 ///
-/// With a header the columns may come in any order and number (`name` at least); others are passed over.
+/// With a header the columns may come in any order and number (`name` at least); others are passed
+/// over.
 ///
 /// # Errors
-/// `NoDevices` for an empty table or the tool's text for it, `Failed` with the tool's own failure text, `Form` with
-/// line and column for anything else.
+/// `NoDevices` for an empty table or the tool's text for it, `Failed` with the tool's own failure
+/// text, `Form` with line and column for anything else.
 pub fn parse(text: &str) -> Result<Vec<SmiGpu>, SmiError> {
     let mut order: Vec<Option<usize>> = (0..COLUMNS.len()).map(Some).collect();
     let mut gpus = Vec::new();

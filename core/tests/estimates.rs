@@ -88,8 +88,8 @@ fn mib_of(figure: &Figure) -> u64 {
     figure.value.mid.0 / MIB
 }
 
-/// The instants of the founding case as they were recorded: dense layer 0.58 GiB, attention 0.45, experts
-/// 1.49, logits of 150 requests 0.14 on top of their hidden states.
+/// The instants of the founding case as they were recorded: dense layer 0.58 GiB, attention 0.45,
+/// experts 1.49, logits of 150 requests 0.14 on top of their hidden states.
 #[test]
 fn founding_case_by_instant() {
     let step = Step { phase: Phase::Prefill, tokens: 8192, prefix_tokens: 0, logits_rows: 1 };

@@ -1,4 +1,5 @@
-//! The numbers of a model that decide what a forward pass allocates, and their reading from the geometry.
+//! The numbers of a model that decide what a forward pass allocates, and their reading from the
+//! geometry.
 
 use crate::model::geometry::{Attention, Mlp, ModelGeometry};
 
@@ -169,8 +170,8 @@ impl AttentionShape {
     }
 }
 
-/// The shape as one tensor-parallel rank sees it; names as in the formulas. The numbers are capped (2^24)
-/// and wide, so that no formula overflows on a malformed configuration.
+/// The shape as one tensor-parallel rank sees it; names as in the formulas. The numbers are capped
+/// (2^24) and wide, so that no formula overflows on a malformed configuration.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rank {
     /// Hidden width, not divided.
@@ -231,7 +232,8 @@ pub(crate) fn narrow(n: u128) -> u64 {
     u64::try_from(n).unwrap_or(u64::MAX)
 }
 
-/// A width or count of the model for the formulas: capped at 2^24, so that products of five stay in range.
+/// A width or count of the model for the formulas: capped at 2^24, so that products of five stay in
+/// range.
 pub(crate) fn dim(n: u64) -> u128 {
     u128::from(n.min(1 << 24))
 }
