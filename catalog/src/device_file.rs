@@ -169,7 +169,8 @@ struct DeviceFile {
     mig: Option<Mig>,
 }
 
-/// Reads one device file; `key` is its name without `.yaml`, shown in errors and kept in the profile.
+/// Reads one device file; `key` is its name without `.yaml`, shown in errors and kept in the
+/// profile.
 ///
 /// # Errors
 /// `Form` for anything that is not this form, `Range` for an interval out of order or a number
@@ -251,7 +252,8 @@ pub fn read(key: &str, text: &str) -> Result<DeviceProfile, DeviceFileError> {
     })
 }
 
-/// Working set: what older macOS gives to what newer releases give, or 0.85 of RAM where that was not seen.
+/// Working set: what older macOS gives to what newer releases give, or 0.85 of RAM where that was
+/// not seen.
 fn metal_total(metal: &MetalWorkingSet) -> Sourced<Estimate> {
     let older = metal.older_macos.value;
     match &metal.newer_macos {

@@ -1,5 +1,6 @@
-//! The embedded catalog of devices (`scenarios/devices/*.yaml`) and how a name finds one: letter case,
-//! punctuation and vendor words do not count, and words may be left out as long as one device remains.
+//! The embedded catalog of devices (`scenarios/devices/*.yaml`) and how a name finds one: letter
+//! case, punctuation and vendor words do not count, and words may be left out as long as one device
+//! remains.
 
 use crate::device_file::{self, DeviceFileError};
 use crate::table::Row;
@@ -41,7 +42,8 @@ pub fn all() -> &'static [Row] {
     DEVICES
 }
 
-/// The profile of the device that a name means: a driver's name, an alias, a key, or enough words of one.
+/// The profile of the device that a name means: a driver's name, an alias, a key, or enough words
+/// of one.
 ///
 /// # Errors
 /// `Unknown` with up to three near names, `Ambiguous` with the candidates.

@@ -186,11 +186,11 @@ pub struct DeviceProfile {
     pub arch: String,
     /// Streaming multiprocessors (compute units on AMD, Xe cores on Intel).
     pub sms: Option<Sourced<u64>>,
-    /// Total in MiB as `nvidia-smi --query-gpu=memory.total` prints it; none on unified machines and
-    /// MIG slices. SGLang's tiers and reserve go by this number.
+    /// Total in MiB as `nvidia-smi --query-gpu=memory.total` prints it; none on unified machines
+    /// and MIG slices. SGLang's tiers and reserve go by this number.
     pub smi_total_mib: Option<Sourced<u64>>,
-    /// Total as the runtime reports it (`cudaMemGetInfo`, second value): smi total − driver reserve.
-    /// vLLM's `gpu_memory_utilization` is a fraction of this number.
+    /// Total as the runtime reports it (`cudaMemGetInfo`, second value): smi total − driver
+    /// reserve. vLLM's `gpu_memory_utilization` is a fraction of this number.
     pub runtime_total: Sourced<Estimate>,
     /// Memory bandwidth in GB/s (10^9).
     pub bandwidth_gb_s: Option<Sourced<Rate>>,
@@ -238,8 +238,9 @@ impl DeviceProfile {
 
 /// What `cudaMalloc(size)` takes from the device, amortised over many equal allocations.
 ///
-/// Above 1 MiB: a multiple of 2 MiB. Above 512 KiB: 1 MiB. Smaller ones come from shared 2 MiB pages:
-/// about `size × 17/16`, in steps of 8 KiB, at least 8 KiB (exact steps differ by one; measured on consumer cards, driver 5xx).
+/// Above 1 MiB: a multiple of 2 MiB. Above 512 KiB: 1 MiB. Smaller ones come from shared 2 MiB
+/// pages: about `size × 17/16`, in steps of 8 KiB, at least 8 KiB (exact steps differ by one;
+/// measured on consumer cards, driver 5xx).
 #[must_use]
 pub fn cuda_malloc_footprint(size: Bytes) -> Bytes {
     const STEP: Bytes = Bytes(8 << 10);

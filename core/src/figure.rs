@@ -55,10 +55,14 @@ impl Estimate {
         Self { low: low.min(mid), mid, high: high.max(mid) }
     }
 
-    /// Sum of independent accounts, ends added (no cancelling is assumed).
+    /// Sum of independent accounts, ends added (no cancelling is assumed); saturates.
     #[must_use]
     pub fn plus(self, rhs: Self) -> Self {
-        Self { low: self.low + rhs.low, mid: self.mid + rhs.mid, high: self.high + rhs.high }
+        Self {
+            low: self.low.saturating_add(rhs.low),
+            mid: self.mid.saturating_add(rhs.mid),
+            high: self.high.saturating_add(rhs.high),
+        }
     }
 
     /// Difference, ends crossed; clamped at zero.

@@ -1,5 +1,6 @@
-//! The closed forms of activation peaks against recorded ones: the engines' own layer code was run under a
-//! recording allocator (no GPU) and the peak of live bytes noted (`data/activation-peaks.json`).
+//! The closed forms of activation peaks against recorded ones: the engines' own layer code was run
+//! under a recording allocator (no GPU) and the peak of live bytes noted
+//! (`data/activation-peaks.json`).
 #![expect(clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
 use plimsoll_core::estimate::activation::{MlaPrefix, Phase, RunInputs, Step, peak};

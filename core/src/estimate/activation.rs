@@ -113,14 +113,15 @@ const EXPAND_FROM: u128 = 8192;
 
 /// All instants of one step, in layer order. The peak is the largest, see [`peak`].
 ///
-/// Bytes are sums of live tensors (16-bit activations), without the allocator's rounding, lazily loaded
-/// kernels and communicator buffers. Between 0.5.8 and 0.5.23 the interval covers both forms.
+/// Bytes are sums of live tensors (16-bit activations), without the allocator's rounding, lazily
+/// loaded kernels and communicator buffers. Between 0.5.8 and 0.5.23 the interval covers both
+/// forms.
 #[must_use]
 pub fn instants(shape: &ShapeInputs, run: &RunInputs, step: &Step) -> Vec<InstantPeak> {
     let rank = shape.rank(run.tp);
     let tokens = wide(step.tokens);
     let mut peaks = Vec::new();
-    let mut push = |instant, figure| peaks.push(InstantPeak { instant, figure });
+    let mut push = |instant, figure| peaks.push((instant, figure));
     match rank.mla {
         Some(mla) => {
             for (instant, bytes, rule) in mla_attention(&rank, &mla, run.mla_prefix, step) {
@@ -141,17 +142,18 @@ pub fn instants(shape: &ShapeInputs, run: &RunInputs, step: &Step) -> Vec<Instan
         push(Instant::Moe, figure);
     }
     push(Instant::Logits, decode_logits(&rank, wide(step.logits_rows), tokens));
-    for peak in &mut peaks {
-        let why =
-            std::mem::replace(&mut peak.figure.why, crate::figure::Why::new(Tag::Computed, "", ""));
-        peak.figure.why = why
+    let explained = |figure: Figure| {
+        figure
             .with("T", step.tokens)
             .with("prefix_tokens", step.prefix_tokens)
             .with("rows", step.logits_rows)
             .with("hidden", shape.hidden)
-            .with("tp", run.tp);
-    }
+            .with("tp", run.tp)
+    };
     peaks
+        .into_iter()
+        .map(|(instant, figure)| InstantPeak { instant, figure: explained(figure) })
+        .collect()
 }
 
 /// The largest instant of a step; `None` only for a model without layers and logits.
@@ -200,6 +202,13 @@ fn dense(rank: &Rank, form: MoeBuffers, tokens: u128) -> Amount {
     let lat = kept_latent(rank, form);
     let rule = if lat > 0 { "2·T·(4h + 3i + latent)" } else { "2·T·(4h + 3i)" };
     (U * tokens * (4 * rank.h + 3 * rank.i + lat), rule)
+}
+
+/// MLA without a prefix, in the expanded form: queries, keys, values and output of the new tokens.
+pub(crate) fn mla_own(rank: &Rank, mla: &MlaRank, tokens: u128) -> u128 {
+    let query = mla.heads * (mla.nope + mla.rope);
+    let (kv, out) = (mla.heads * (mla.nope + mla.v), mla.heads * mla.v);
+    U * tokens * (3 * rank.h + mla.lat + 2 * query + kv + out)
 }
 
 /// MLA in prefill and decode. `S` = tokens with the prefix.

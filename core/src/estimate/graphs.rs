@@ -44,9 +44,9 @@ pub struct DecodeGraphs {
 
 /// Memory of the decode graphs: 0.04 GiB + c × (captured sizes × layers).
 ///
-/// c in MiB: SGLang 0.28; vLLM 0.27 (tp 1 dense), 0.40 (tp 1 experts or hybrid), 0.55 (tp > 1). The interval is
-/// × 0.45 … 2.1 (SGLang 0.6 … 2.1), up to × 4.5 for vLLM before 0.9 and with speculation: it holds all 21 usable
-/// rows of `cudagraph-memory.csv`.
+/// c in MiB: SGLang 0.28; vLLM 0.27 (tp 1 dense), 0.40 (tp 1 experts or hybrid), 0.55 (tp > 1). The
+/// interval is × 0.45 … 2.1 (SGLang 0.6 … 2.1), up to × 4.5 for vLLM before 0.9 and with
+/// speculation: it holds all 21 usable rows of `cudagraph-memory.csv`.
 #[must_use]
 pub fn decode_graphs(inputs: &DecodeGraphs) -> Figure {
     if inputs.sizes == 0 || inputs.layers == 0 {
@@ -75,11 +75,11 @@ pub fn decode_graphs(inputs: &DecodeGraphs) -> Figure {
         .with("tp", inputs.tp)
 }
 
-/// Memory of SGLang's prefill graphs (piecewise or breakable): the layer peak of the largest captured
-/// token count lives in the shared pool, and more stays in it.
+/// Memory of SGLang's prefill graphs (piecewise or breakable): the layer peak of the largest
+/// captured token count lives in the shared pool, and more stays in it.
 ///
-/// One clean reading: Qwen3-30B-A3B FP8, 8192 tokens, 1.71 GiB kept against a layer peak of 0.70; so × 2.4, and
-/// × 1 … 3.4 as the interval.
+/// One clean reading: Qwen3-30B-A3B FP8, 8192 tokens, 1.71 GiB kept against a layer peak of 0.70;
+/// so × 2.4, and × 1 … 3.4 as the interval.
 #[must_use]
 pub fn prefill_graphs(layer_peak: Estimate) -> Figure {
     let why = Why::new(

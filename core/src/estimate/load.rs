@@ -1,7 +1,7 @@
-//! What loading leaves behind beyond the weights themselves: copies that the engine makes, the allocator's
-//! rounding, code loaded on the way, adapters.
+//! What loading leaves behind beyond the weights themselves: copies that the engine makes, the
+//! allocator's rounding, code loaded on the way, adapters.
 
-use super::shape::{ShapeInputs, U, narrow};
+use super::shape::{ShapeInputs, U, dim, narrow};
 use super::{Engine, Figure, gib};
 use crate::figure::{Tag, Why};
 use crate::units::Bytes;
@@ -32,10 +32,12 @@ pub struct LoadInputs<'a> {
     pub lora: Bytes,
 }
 
-/// Extra bytes between the start of loading and the sizing of the pool, beyond the weights of the rank.
+/// Extra bytes between the start of loading and the sizing of the pool, beyond the weights of the
+/// rank.
 ///
-/// Residuals (printed usage − weight bytes), SGLang: +0.20 (7B, 3090), +0.11 (30B, MI355X), +0.24 (32B, tp 4, twice),
-/// +0.12 (30B FP8), and +0.4 for Kimi-K2.5 in INT4 over its absorbed copies; vLLM: 0.00 to 0.06 in six logs.
+/// Residuals (printed usage − weight bytes), SGLang: +0.20 (7B, 3090), +0.11 (30B, MI355X), +0.24
+/// (32B, tp 4, twice), +0.12 (30B FP8), and +0.4 for Kimi-K2.5 in INT4 over its absorbed copies;
+/// vLLM: 0.00 to 0.06 in six logs.
 #[must_use]
 pub fn load_extra(inputs: &LoadInputs<'_>) -> Vec<Figure> {
     let mut parts = vec![rounding_and_code(inputs.engine, inputs.form)];
@@ -69,10 +71,11 @@ fn rounding_and_code(engine: Engine, form: WeightForm) -> Figure {
     }
 }
 
-/// MLA: the key and value halves of `kv_b_proj` are copied for the absorbed form, layers × H·(nope + v) × `kv_lora` × 2 B.
+/// MLA: the key and value halves of `kv_b_proj` are copied for the absorbed form, layers × H·(nope
+/// + v) × `kv_lora` × 2 B.
 fn absorbed_copies(inputs: &LoadInputs<'_>) -> Option<Figure> {
     let mla = inputs.shape.rank(inputs.tp).mla?;
-    let layers = u128::from(inputs.shape.layers);
+    let layers = dim(inputs.shape.layers);
     let bytes = U * layers * mla.heads * (mla.nope + mla.v) * mla.kv_lora;
     let rule = "layers × H·(nope + v) × kv_lora × 2 B, the absorbed copies of kv_b_proj";
     Some(

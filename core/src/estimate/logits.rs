@@ -1,4 +1,5 @@
-//! After the layers: logits, input logprobs, sampling. Not divided by tensor parallelism once gathered.
+//! After the layers: logits, input logprobs, sampling. Not divided by tensor parallelism once
+//! gathered.
 
 use super::Figure;
 use super::shape::{Rank, ShapeInputs, U, narrow, wide};
@@ -8,8 +9,8 @@ use crate::units::Bytes;
 
 const SOURCE: &str = "SGLang 0.5.8 and 0.5.23 logits processor and sampler, recorded allocations";
 
-/// Logits of `rows` rows while the final hidden states of the step live: bf16 and its fp32 copy, or the
-/// gather of the shards.
+/// Logits of `rows` rows while the final hidden states of the step live: bf16 and its fp32 copy, or
+/// the gather of the shards.
 pub(crate) fn decode_logits(rank: &Rank, rows: u128, tokens: u128) -> Figure {
     let hidden = U * tokens * rank.h;
     let copy = rows * rank.v * 6;
@@ -28,9 +29,11 @@ pub enum LogprobChunks {
     On,
 }
 
-/// Input logprobs of `rows` prompt tokens of a chunk of `tokens` (`tokens` = the rows to go through layers).
+/// Input logprobs of `rows` prompt tokens of a chunk of `tokens` (`tokens` = the rows to go through
+/// layers).
 ///
-/// Between 0.5.8 and 0.5.23 the default is not known; the larger is the mid, the interval covers both.
+/// Between 0.5.8 and 0.5.23 the default is not known; the larger is the mid, the interval covers
+/// both.
 #[must_use]
 pub fn input_logprobs(
     shape: &ShapeInputs,
@@ -86,8 +89,8 @@ pub enum Sampling {
 
 /// Sampler buffers on top of the fp32 logits (which exist before).
 ///
-/// Sorting costs 32 bytes an element for 128 rows and more (two of its requests were seen in logs, that
-/// all are alive together is general knowledge); below 128 rows about 44, unconfirmed.
+/// Sorting costs 32 bytes an element for 128 rows and more (two of its requests were seen in logs,
+/// that all are alive together is general knowledge); below 128 rows about 44, unconfirmed.
 #[must_use]
 pub fn sampler(shape: &ShapeInputs, version: Version, sampling: Sampling, rows: u64) -> Figure {
     let element = wide(rows) * wide(shape.vocab);

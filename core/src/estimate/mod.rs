@@ -1,6 +1,7 @@
-//! What is not the pool, before anything has been measured: free memory before loading, what loading
-//! and profiling take besides the weights, activations, graphs, workspaces. Every figure carries its
-//! interval and its derivation; a width is earned: exact rules have none, fits have their residuals.
+//! What is not the pool, before anything has been measured: free memory before loading, what
+//! loading and profiling take besides the weights, activations, graphs, workspaces. Every figure
+//! carries its interval and its derivation; a width is earned: exact rules have none, fits have
+//! their residuals.
 
 pub mod activation;
 pub mod baseline;

@@ -1,5 +1,5 @@
-//! Buffers of mixture-of-experts kernels, by kernel and SGLang release. At tp ≥ 4 the term `top_k·hidden`,
-//! which tensor parallelism does not divide, rules.
+//! Buffers of mixture-of-experts kernels, by kernel and SGLang release. At tp ≥ 4 the term
+//! `top_k·hidden`, which tensor parallelism does not divide, rules.
 
 use super::activation::{Amount, RunInputs, kept_latent};
 use super::shape::{MoeRank, Rank, U, narrow, wide};
@@ -33,7 +33,8 @@ pub enum MoeKernel {
 pub enum SharedExperts {
     /// There are none.
     Absent,
-    /// As one more routed expert (SGLang 0.5.8, DeepSeek on NVIDIA with a 16-bit or FP8 Triton kernel).
+    /// As one more routed expert (SGLang 0.5.8, DeepSeek on NVIDIA with a 16-bit or FP8 Triton
+    /// kernel).
     Fused,
     /// Before the routed ones; their output lives through the layer.
     Separate,
@@ -152,7 +153,8 @@ fn deep_gemm(rank: &Rank, moe: &MoeRank, tokens: u128, k: u128) -> u128 {
     gemm1.max(rows * 6 * m).max(gemm2).max(2 * h * (rows + tokens))
 }
 
-/// Bytes of the experts alone, with their input and output outside (for comparison with recordings).
+/// Bytes of the experts alone, with their input and output outside (for comparison with
+/// recordings).
 #[must_use]
 pub fn experts_alone(
     shape: &super::shape::ShapeInputs,

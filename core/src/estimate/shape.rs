@@ -1,4 +1,5 @@
-//! The numbers of a model that decide what a forward pass allocates, and their reading from the geometry.
+//! The numbers of a model that decide what a forward pass allocates, and their reading from the
+//! geometry.
 
 use crate::model::geometry::{Attention, Mlp, ModelGeometry};
 
@@ -169,8 +170,8 @@ impl AttentionShape {
     }
 }
 
-/// The shape as one tensor-parallel rank sees it; names as in the formulas. The numbers are capped at
-/// 2^32 and wide, so that no formula overflows on a malformed configuration.
+/// The shape as one tensor-parallel rank sees it; names as in the formulas. The numbers are capped
+/// (2^24) and wide, so that no formula overflows on a malformed configuration.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rank {
     /// Hidden width, not divided.
@@ -221,7 +222,7 @@ pub(crate) struct MoeRank {
     pub(crate) shared: u128,
 }
 
-/// A count for the formulas: capped at 2^32.
+/// A count of tokens, rows or bytes for the formulas: capped at 2^32.
 pub(crate) fn wide(n: u64) -> u128 {
     u128::from(n.min(1 << 32))
 }
@@ -231,15 +232,21 @@ pub(crate) fn narrow(n: u128) -> u64 {
     u64::try_from(n).unwrap_or(u64::MAX)
 }
 
+/// A width or count of the model for the formulas: capped at 2^24, so that products of five stay in
+/// range.
+pub(crate) fn dim(n: u64) -> u128 {
+    u128::from(n.min(1 << 24))
+}
+
 impl ShapeInputs {
     /// Divides by `tp` (at least 1).
     pub(crate) fn rank(&self, tp: u64) -> Rank {
-        let tp = wide(tp.max(1));
+        let tp = dim(tp.max(1));
         let (q, kv, mla) = match self.attention {
             AttentionShape::Gqa { q_heads, kv_heads, head_dim } => {
-                let kv_heads = wide(kv_heads);
+                let kv_heads = dim(kv_heads);
                 let kv_heads = (kv_heads / tp).max(kv_heads.min(1));
-                (wide(q_heads) * wide(head_dim) / tp, kv_heads * wide(head_dim), None)
+                (dim(q_heads) * dim(head_dim) / tp, kv_heads * dim(head_dim), None)
             }
             AttentionShape::Mla {
                 q_heads,
@@ -250,23 +257,23 @@ impl ShapeInputs {
                 v_head_dim,
             } => {
                 let mla = MlaRank {
-                    heads: (wide(q_heads) / tp).max(1),
-                    lat: wide(q_lora_rank) + wide(kv_lora_rank) + wide(qk_rope_head_dim),
-                    kv_lora: wide(kv_lora_rank),
-                    nope: wide(qk_nope_head_dim),
-                    rope: wide(qk_rope_head_dim),
-                    v: wide(v_head_dim),
+                    heads: (dim(q_heads) / tp).max(1),
+                    lat: dim(q_lora_rank) + dim(kv_lora_rank) + dim(qk_rope_head_dim),
+                    kv_lora: dim(kv_lora_rank),
+                    nope: dim(qk_nope_head_dim),
+                    rope: dim(qk_rope_head_dim),
+                    v: dim(v_head_dim),
                 };
                 (0, 0, Some(mla))
             }
         };
         let moe = self.moe.map(|moe| MoeRank {
-            e: wide(moe.experts),
-            k: wide(moe.top_k),
-            m: (wide(moe.intermediate) / tp).max(1),
-            shared: wide(moe.shared_intermediate) / tp,
+            e: dim(moe.experts),
+            k: dim(moe.top_k),
+            m: (dim(moe.intermediate) / tp).max(1),
+            shared: dim(moe.shared_intermediate) / tp,
         });
-        let (h, i, v) = (wide(self.hidden), wide(self.dense_intermediate) / tp, wide(self.vocab));
+        let (h, i, v) = (dim(self.hidden), dim(self.dense_intermediate) / tp, dim(self.vocab));
         Rank { h, i, q, kv, mla, moe, v, tp }
     }
 }

@@ -60,8 +60,9 @@ const SOURCE: &str = "vLLM 0.6.6 to 0.33 profile run; 0.19.0 layer code recorded
 
 /// Peak of the layers for `max_num_batched_tokens` tokens, run eagerly.
 ///
-/// Dense: `2·T·((4 [+1 if tp > 1])·h + 3i)`, or the larger of `3h + 3i` and `(4 [+1])·h + i` where the MLP re-uses its name
-/// (Llama). Experts: a static workspace `2·T·k·(max(m, h) + max(2m, h))` beside attention or the MLP streams.
+/// Dense: `2·T·((4 [+1 if tp > 1])·h + 3i)`, or the larger of `3h + 3i` and `(4 [+1])·h + i` where
+/// the MLP re-uses its name (Llama). Experts: a static workspace `2·T·k·(max(m, h) + max(2m, h))`
+/// beside attention or the MLP streams.
 #[must_use]
 pub fn eager_layer_peak(shape: &ShapeInputs, tp: u64, max_num_batched_tokens: u64) -> Figure {
     let rank = shape.rank(tp);
@@ -71,7 +72,10 @@ pub fn eager_layer_peak(shape: &ShapeInputs, tp: u64, max_num_batched_tokens: u6
         Some(moe) => {
             let workspace = U * tokens * moe.k * (moe.m.max(rank.h) + (2 * moe.m).max(rank.h));
             let copies = if shape.qk_norm == QkNorm::Copied { rank.q + rank.kv } else { 0 };
-            let attention = U * tokens * (3 * rank.h + 2 * rank.q + 2 * rank.kv + copies);
+            let attention = match rank.mla {
+                Some(mla) => super::activation::mla_own(&rank, &mla, tokens),
+                None => U * tokens * (3 * rank.h + 2 * rank.q + 2 * rank.kv + copies),
+            };
             let ids = if tp <= 1 { 8 * tokens * moe.k } else { 0 };
             let shared = if moe.shared > 0 { U * tokens * rank.h } else { 0 };
             let streams =
@@ -104,8 +108,9 @@ fn dense(shape: &ShapeInputs, rank: &Rank, tokens: u128) -> (u128, &'static str)
 
 /// Peak of the dummy sampler run on `max_num_seqs` rows: `rows·V·c + 2·T·h`.
 ///
-/// c in bytes: sorting, 38 = 2 (bf16 logits) + 4 (fp32) + 32 (`torch.sort` over 128 rows): V0 and V1 up to 0.11 print
-/// 38.2 to 39.7 in six logs. From 0.21: 14 (13.5 and at most 14.7 in two logs). In between both forms exist.
+/// c in bytes: sorting, 38 = 2 (bf16 logits) + 4 (fp32) + 32 (`torch.sort` over 128 rows): V0 and
+/// V1 up to 0.11 print 38.2 to 39.7 in six logs. From 0.21: 14 (13.5 and at most 14.7 in two logs).
+/// In between both forms exist.
 #[must_use]
 pub fn sampler_peak(inputs: &ProfileInputs<'_>) -> Figure {
     let rows = wide(inputs.max_num_seqs.min(inputs.max_num_batched_tokens));
@@ -168,12 +173,14 @@ pub fn activation_peak(inputs: &ProfileInputs<'_>) -> Figure {
 
 /// Growth of memory outside torch between the first snapshot and the end of the profile run.
 ///
-/// Printed from 0.6.6 at tp 1: 0.03 to 0.20 GiB (V0, seven logs), 0.02 and 0.26 (V1); at tp 2 to 16: 0.20 to 0.39 (V0, PCI Express
-/// and NVLink), 1.38 (V1, 2 × H200), 2.43 (V1, tp 4). From 0.27 what the allocator keeps after `empty_cache` counts too.
+/// Printed from 0.6.6 at tp 1: 0.03 to 0.20 GiB (V0, seven logs), 0.02 and 0.26 (V1); at tp 2 to
+/// 16: 0.20 to 0.39 (V0, PCI Express and NVLink), 1.38 (V1, 2 × H200), 2.43 (V1, tp 4). From 0.27
+/// what the allocator keeps after `empty_cache` counts too.
 #[must_use]
 pub fn non_torch(device: &DeviceProfile, inputs: &ProfileInputs<'_>) -> Figure {
     if inputs.version < Version::new(0, 6, 6) {
-        // Not an increase yet: device used − torch, the context included (0.35 on a 3090, 0.39 on a V100 of two).
+        // Not an increase yet: device used − torch, the context included (0.35 on a 3090, 0.39 on a
+        // V100 of two).
         let mut figure = super::baseline::context(device);
         let ranks = if inputs.tp > 1 { gib(0.0, 0.05, 0.20) } else { gib(0.0, 0.01, 0.10) };
         figure.value = figure.value.plus(ranks);

@@ -1,6 +1,7 @@
-//! Fixed buffers of libraries and backends: attention workspaces, custom all-reduce, symmetric memory,
-//! cuBLAS. Exact per release; read in the engines' sources.
+//! Fixed buffers of libraries and backends: attention workspaces, custom all-reduce, symmetric
+//! memory, cuBLAS. Exact per release; read in the engines' sources.
 
+use super::shape::{ShapeInputs, U, narrow, wide};
 use super::{Engine, Figure};
 use crate::device::{DeviceProfile, Link, Platform};
 use crate::figure::Tag;
@@ -43,8 +44,8 @@ const WIDE_WORKSPACE: [&str; 8] = [
     "MiMoMTP",
 ];
 
-/// Float workspace of the attention backend, one for each process. Allocated when the backend is made:
-/// after the pool in SGLang, on first use (not profiled) in vLLM.
+/// Float workspace of the attention backend, one for each process. Allocated when the backend is
+/// made: after the pool in SGLang, on first use (not profiled) in vLLM.
 #[must_use]
 pub fn attention_workspace(
     engine: Engine,
@@ -102,16 +103,38 @@ fn vllm_attention(version: Version, backend: AttentionBackend) -> (u64, &'static
     }
 }
 
-/// FlashInfer's integer workspaces: 8 MiB on the device (and 8 MiB pinned) for each wrapper; a decode, a
-/// prefill and one for each captured batch size.
+/// vLLM's workspace for the cached prefix of MLA: rows × (`kv_lora` + rope) × 2 B, made with the
+/// backend (not in the profile run), rows = min(max(8·`max_model_len`, 4·`max_num_seqs`·block),
+/// 65,536), at least `max_num_seqs`·block. Zero for other attention. Source: vLLM 0.19, MLA
+/// metadata builder.
+#[must_use]
+pub fn vllm_mla_prefix(
+    shape: &ShapeInputs,
+    max_model_len: u64,
+    max_num_seqs: u64,
+    block_size: u64,
+) -> Figure {
+    let source = "vLLM 0.19, MLA metadata builder";
+    let Some(mla) = shape.rank(1).mla else {
+        return Figure::none("not MLA", source);
+    };
+    let blocks = wide(max_num_seqs) * wide(block_size);
+    let rows = (8 * wide(max_model_len)).max(4 * blocks).min(65_536).max(blocks);
+    let rule = "rows × (kv_lora + rope) × 2 B";
+    Figure::computed(narrow(U * rows * (mla.kv_lora + mla.rope)), rule, source).with("rows", rows)
+}
+
+/// FlashInfer's integer workspaces: 8 MiB on the device (and 8 MiB pinned) for each wrapper; a
+/// decode, a prefill and one for each captured batch size.
 #[must_use]
 pub fn flashinfer_int_workspaces(wrappers: u64) -> Figure {
     let bytes = wrappers.saturating_mul(8 * MIB);
     Figure::computed(bytes, "8 MiB × wrappers", "FlashInfer 0.7.4").with("wrappers", wrappers)
 }
 
-/// Custom all-reduce on one rank: two direct allocations (8 MiB + header → 10 MiB, and 8 MiB) and 8 MiB of
-/// rank data from torch. For 2, 4, 6 and 8 ranks, not for more than 2 ranks on PCI Express alone; twice as much on ROCm.
+/// Custom all-reduce on one rank: two direct allocations (8 MiB + header → 10 MiB, and 8 MiB) and 8
+/// MiB of rank data from torch. For 2, 4, 6 and 8 ranks, not for more than 2 ranks on PCI Express
+/// alone; twice as much on ROCm.
 #[must_use]
 pub fn custom_all_reduce(device: &DeviceProfile, ranks: u64) -> Figure {
     const SOURCE: &str = "SGLang and vLLM custom all-reduce";
@@ -154,8 +177,8 @@ pub fn symmetric_memory(engine: Engine, device: &DeviceProfile, ranks: u64) -> F
 
 /// cuBLAS workspace that torch takes from its own allocator for each stream that multiplies.
 ///
-/// 32 MiB on compute capability 9 (newer torch: on 10 and 12 too), else 8,519,680 B; ROCm 32 MiB, 128 MiB on gfx94x
-/// and gfx95x. Source: PyTorch, CUDA blas workspace size.
+/// 32 MiB on compute capability 9 (newer torch: on 10 and 12 too), else 8,519,680 B; ROCm 32 MiB,
+/// 128 MiB on gfx94x and gfx95x. Source: PyTorch, CUDA blas workspace size.
 #[must_use]
 pub fn cublas_workspace(device: &DeviceProfile) -> Figure {
     const SOURCE: &str = "PyTorch, cuBLAS workspace size";

@@ -1,0 +1,168 @@
+//! The CUDA driver API by its C symbols, loaded at run time. Result codes stay integers: the
+//! bindings' enums know only the codes of their own release, and a newer driver may return others.
+#![expect(unsafe_code, reason = "calls into the driver library")]
+
+use cudarc::driver::sys;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+
+/// `CUDA_SUCCESS`.
+const SUCCESS: c_int = 0;
+
+/// What a driver call returned instead of success.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Code(pub(crate) c_int);
+
+fn check(code: c_int) -> Result<(), Code> {
+    if code == SUCCESS { Ok(()) } else { Err(Code(code)) }
+}
+
+type Context = *mut c_void;
+
+/// The driver functions that are used; all of them exist in every driver since CUDA 11.
+#[derive(Clone, Copy)]
+pub(crate) struct Driver {
+    init: unsafe extern "C" fn(c_uint) -> c_int,
+    version: unsafe extern "C" fn(*mut c_int) -> c_int,
+    count: unsafe extern "C" fn(*mut c_int) -> c_int,
+    get: unsafe extern "C" fn(*mut c_int, c_int) -> c_int,
+    name: unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int,
+    total: unsafe extern "C" fn(*mut usize, c_int) -> c_int,
+    attribute: unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_int,
+    retain: unsafe extern "C" fn(*mut Context, c_int) -> c_int,
+    release: unsafe extern "C" fn(c_int) -> c_int,
+    push: unsafe extern "C" fn(Context) -> c_int,
+    pop: unsafe extern "C" fn(*mut Context) -> c_int,
+    memory: unsafe extern "C" fn(*mut usize, *mut usize) -> c_int,
+}
+
+/// Why the driver cannot be called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LoadError {
+    /// No `libcuda` (`nvcuda.dll`) is found.
+    NoLibrary,
+    /// The library lacks this symbol.
+    MissingSymbol(&'static str),
+}
+
+/// `cuDeviceGetAttribute` numbers.
+pub(crate) const MULTIPROCESSORS: c_int = 16;
+pub(crate) const INTEGRATED: c_int = 18;
+pub(crate) const CAPABILITY_MAJOR: c_int = 75;
+pub(crate) const CAPABILITY_MINOR: c_int = 76;
+
+/// Looks one symbol up, with the type that the caller's field has.
+fn symbol<F: Copy>(name: &'static str) -> Result<F, LoadError> {
+    // SAFETY: `Driver::load` has found the library, so `culib` does not panic; each name is looked
+    // up with the C signature that the driver API documents for it.
+    unsafe { sys::culib().get::<F>(name.as_bytes()) }
+        .map(|f| *f)
+        .map_err(|_| LoadError::MissingSymbol(name))
+}
+
+impl Driver {
+    /// Opens the library and finds every symbol; calls nothing.
+    pub(crate) fn load() -> Result<Self, LoadError> {
+        // SAFETY: opening a library runs its initialisers; this is the system's CUDA driver.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(LoadError::NoLibrary);
+        }
+        Ok(Self {
+            init: symbol("cuInit")?,
+            version: symbol("cuDriverGetVersion")?,
+            count: symbol("cuDeviceGetCount")?,
+            get: symbol("cuDeviceGet")?,
+            name: symbol("cuDeviceGetName")?,
+            total: symbol("cuDeviceTotalMem_v2")?,
+            attribute: symbol("cuDeviceGetAttribute")?,
+            retain: symbol("cuDevicePrimaryCtxRetain")?,
+            release: symbol("cuDevicePrimaryCtxRelease_v2")?,
+            push: symbol("cuCtxPushCurrent_v2")?,
+            pop: symbol("cuCtxPopCurrent_v2")?,
+            memory: symbol("cuMemGetInfo_v2")?,
+        })
+    }
+
+    /// `cuInit`; needed before all but `version`.
+    pub(crate) fn init(&self) -> Result<(), Code> {
+        // SAFETY: flags must be 0.
+        check(unsafe { (self.init)(0) })
+    }
+
+    /// CUDA release of the driver: 1000 × major + 10 × minor.
+    pub(crate) fn version(&self) -> Result<i32, Code> {
+        let mut version = 0;
+        // SAFETY: the pointer is valid for the call.
+        check(unsafe { (self.version)(&raw mut version) })?;
+        Ok(version)
+    }
+
+    /// Number of visible devices.
+    pub(crate) fn count(&self) -> Result<i32, Code> {
+        let mut count = 0;
+        // SAFETY: the pointer is valid for the call.
+        check(unsafe { (self.count)(&raw mut count) })?;
+        Ok(count)
+    }
+
+    /// Handle of a device.
+    pub(crate) fn device(&self, ordinal: i32) -> Result<i32, Code> {
+        let mut device = 0;
+        // SAFETY: the pointer is valid for the call; a wrong ordinal is an error code.
+        check(unsafe { (self.get)(&raw mut device, ordinal) })?;
+        Ok(device)
+    }
+
+    /// Name of a device.
+    pub(crate) fn name(&self, device: i32) -> Result<String, Code> {
+        const LEN: usize = 256;
+        let mut buffer = [0_u8; LEN];
+        // SAFETY: the buffer has the length that is passed.
+        check(unsafe { (self.name)(buffer.as_mut_ptr().cast(), LEN as c_int, device) })?;
+        let text = CStr::from_bytes_until_nul(&buffer).map(CStr::to_string_lossy);
+        Ok(text.map_or_else(|_| String::new(), |name| name.trim().to_owned()))
+    }
+
+    /// Total memory of a device in bytes.
+    pub(crate) fn total(&self, device: i32) -> Result<u64, Code> {
+        let mut bytes = 0_usize;
+        // SAFETY: the pointer is valid for the call.
+        check(unsafe { (self.total)(&raw mut bytes, device) })?;
+        Ok(bytes as u64)
+    }
+
+    /// One attribute of a device.
+    pub(crate) fn attribute(&self, device: i32, attribute: c_int) -> Result<i32, Code> {
+        let mut value = 0;
+        // SAFETY: the pointer is valid for the call; an unknown attribute is an error code.
+        check(unsafe { (self.attribute)(&raw mut value, attribute, device) })?;
+        Ok(value)
+    }
+
+    /// Free and total bytes of a device, inside its primary context, which is let go again: when
+    /// nobody else in this process holds it, nothing stays.
+    pub(crate) fn memory(&self, device: i32) -> Result<(u64, u64), Code> {
+        let mut context: Context = std::ptr::null_mut();
+        // SAFETY: the pointer is valid for the call; the release below matches.
+        check(unsafe { (self.retain)(&raw mut context, device) })?;
+        let reading = self.memory_in(context);
+        // SAFETY: matches the retain above.
+        let released = check(unsafe { (self.release)(device) });
+        let reading = reading?;
+        released?;
+        Ok(reading)
+    }
+
+    fn memory_in(&self, context: Context) -> Result<(u64, u64), Code> {
+        // SAFETY: the context is retained by the caller.
+        check(unsafe { (self.push)(context) })?;
+        let (mut free, mut total) = (0_usize, 0_usize);
+        // SAFETY: both pointers are valid; a context is current.
+        let read = check(unsafe { (self.memory)(&raw mut free, &raw mut total) });
+        let mut popped: Context = std::ptr::null_mut();
+        // SAFETY: matches the push above.
+        let popped = check(unsafe { (self.pop)(&raw mut popped) });
+        read?;
+        popped?;
+        Ok((free as u64, total as u64))
+    }
+}
