@@ -3,7 +3,9 @@
 
 mod sglang_auto;
 mod sglang_pool;
+mod sglang_seed;
 mod sglang_small;
+mod sglang_startup;
 
 use std::{
     ffi::OsStr,
@@ -17,6 +19,11 @@ pub(crate) fn vector_folder() -> PathBuf {
         Some(folder) if !folder.is_empty() => PathBuf::from(folder),
         _ => Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors"),
     }
+}
+
+/// Whether `PLIMSOLL_VECTORS` names another folder.
+pub(crate) fn is_elsewhere() -> bool {
+    std::env::var_os("PLIMSOLL_VECTORS").is_some_and(|folder| !folder.is_empty())
 }
 
 /// Contents of a file; `.gz` is unpacked.
