@@ -48,7 +48,7 @@ pub(crate) struct Table {
 /// One row; columns by name.
 #[derive(Clone, Copy)]
 pub(crate) struct Row<'a> {
-    /// Line in the (unpacked) file, from 1.
+    /// Line in the (unpacked) file; the header is line 1, no cell holds a line break.
     pub(crate) line: u64,
     table: &'a Table,
     record: &'a csv::StringRecord,
@@ -84,13 +84,8 @@ impl Table {
         let text = read_text(path);
         let mut reader = csv::Reader::from_reader(text.as_bytes());
         let header = reader.headers().unwrap().iter().map(str::to_owned).collect();
-        let rows = reader
-            .records()
-            .map(|record| {
-                let record = record.unwrap();
-                (record.position().map_or(0, csv::Position::line), record)
-            })
-            .collect();
+        let rows =
+            reader.records().zip(2..).map(|(record, line)| (line, record.unwrap())).collect();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Self { name, header, rows }
     }
