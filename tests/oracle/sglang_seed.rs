@@ -8,7 +8,7 @@ use plimsoll_core::{
         args::{GraphRequest, Platform, ServerArgs},
         facts::{AttentionArch, KvDtype, MachineFacts, ModelFacts},
         geometry::{CellShape, KvGeometry, Latent, LatentRow},
-        hicache::{self, HicacheInputs, HostTier},
+        hicache::{self, HicacheInputs, HostMemory},
         mlx::{self, MlxBound, MlxInputs},
         pool::{Pool, RankInputs, size_pool},
         resolve,
@@ -101,18 +101,14 @@ fn kimi_floor_of_the_window() {
 
 #[test]
 fn kimi_host_pool_of_48_gb_a_rank() {
-    let inputs = HicacheInputs {
-        version: "0.5.8".parse().unwrap(),
-        hicache_size_gb: Some(48.0),
-        hicache_ratio: None,
-        device_tokens: Tokens(231_120),
-        bytes_per_token: Bytes(70_272),
-        page_size: 1,
-        os_available: Bytes::gib(1000),
-        cgroup_headroom: None,
-        ranks_on_host: 8,
-        tier: HostTier::Cache,
-    };
+    let mut resolved = kimi("0.5.8", Some(0.93));
+    let pool = size_pool(&resolved, &kimi_rank()).unwrap();
+    let memory =
+        HostMemory { os_available: Bytes::gib(1000), cgroup_headroom: None, ranks_on_host: 8 };
+    assert_eq!(HicacheInputs::for_pool(&resolved, &pool, memory), None);
+    resolved.args.enable_hierarchical_cache = true;
+    resolved.args.hicache_size = Some(48.0);
+    let inputs = HicacheInputs::for_pool(&resolved, &pool, memory).unwrap();
     let host = hicache::plan(&inputs).unwrap();
     assert_eq!(host.requested_tokens, Tokens(683_060));
     assert_eq!(host.tokens, Tokens(683_061));

@@ -115,7 +115,8 @@ pub fn stage_sizes(layers: usize, pp_size: u32) -> Vec<usize> {
 /// Maps a model to its stages. `draft` is the geometry behind `--speculative-draft-model-path`.
 ///
 /// # Errors
-/// [`Refusal::NotModelled`] for layouts whose sizing is unknown (DeepSeek-V4); ranges.
+/// [`Refusal::NotModelled`] for layouts whose sizing is unknown (DeepSeek-V4);
+/// [`Refusal::MlaWithPipeline`] before 0.5.1; ranges.
 pub fn stages(
     model: &ModelGeometry,
     resolved: &Resolved,
@@ -129,6 +130,11 @@ pub fn stages(
         });
     }
     in_range("layers", model.layers.len(), 1, 10_000)?;
+    let (v, pp_size) = (resolved.rules.used, resolved.args.pp_size);
+    let latent = model.layers.iter().any(|l| matches!(l.attention, Attention::Mla { .. }));
+    if latent && pp_size > 1 && !v.since(5, 1) {
+        return Err(Refusal::MlaWithPipeline { version: v, pp_size });
+    }
     let mut notes = Vec::new();
     let sizes = stage_sizes(model.layers.len(), resolved.args.pp_size);
     let mut stages = Vec::with_capacity(sizes.len());
@@ -441,6 +447,8 @@ mod tests {
         let r = resolved(&m, "0.5.8", 8, 1);
         let s = stages(&m, &r, None).unwrap();
         assert_eq!(cell(&s.stages[0].kv, "0.5.8"), 70_272.0);
+        let old = stages(&m, &resolved(&m, "0.4.10", 8, 2), None);
+        assert!(matches!(old, Err(Refusal::MlaWithPipeline { pp_size: 2, .. })));
         let index = Indexer { heads: 64, head_dim: 128, topk: 2048 };
         let m = model(vec![layer(mla(Some(index))); 61]);
         assert_eq!(model_facts(&m).attention, AttentionArch::Dsa);

@@ -1,8 +1,10 @@
 //! The hierarchical cache's host pool: tokens, pinned bytes, and the check against host memory.
 
 use super::{
+    pool::Pool,
     refusal::{Refusal, in_range},
     rules::RulesFor,
+    settings::Resolved,
     version::Version,
     whys::{Whys, computed},
 };
@@ -47,6 +49,38 @@ pub struct HicacheInputs {
     pub ranks_on_host: u64,
     /// Tier.
     pub tier: HostTier,
+}
+
+/// Memory of the host that a server's ranks share.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HostMemory {
+    /// Available RAM at start.
+    pub os_available: Bytes,
+    /// cgroup headroom, when limited.
+    pub cgroup_headroom: Option<Bytes>,
+    /// Ranks of this server on this host.
+    pub ranks_on_host: u64,
+}
+
+impl HicacheInputs {
+    /// The host pool that belongs to a sized device pool; `None` without `--enable-hierarchical-cache`.
+    /// A token counts every layer of the rank, sliding-window layers included.
+    #[must_use]
+    pub fn for_pool(resolved: &Resolved, pool: &Pool, host: HostMemory) -> Option<Self> {
+        let a = &resolved.args;
+        a.enable_hierarchical_cache.then(|| Self {
+            version: a.version,
+            hicache_size_gb: a.hicache_size,
+            hicache_ratio: a.hicache_ratio,
+            device_tokens: pool.max_total_num_tokens,
+            bytes_per_token: Bytes(pool.cell.allocated.saturating_add(pool.cell.allocated_swa)),
+            page_size: resolved.page_size,
+            os_available: host.os_available,
+            cgroup_headroom: host.cgroup_headroom,
+            ranks_on_host: host.ranks_on_host,
+            tier: HostTier::Cache,
+        })
+    }
 }
 
 /// The host pool of one rank and of the host.

@@ -92,7 +92,7 @@ pub struct Resolved {
 ///
 /// # Errors
 /// [`Refusal`]: a value out of range, unknown capacity in 0.4.6, a chunk that is not a multiple of the
-/// page, MLA with pipeline stages before 0.5.1.
+/// page, a KV type that is not modelled.
 pub fn resolve(
     args: &ServerArgs,
     machine: &MachineFacts,
@@ -135,9 +135,6 @@ pub fn resolve(
     let after_dp = first.chunk.div_euclid(dp.chunk_divisor);
     if after_dp > 0 && u64::try_from(after_dp).is_ok_and(|c| !c.is_multiple_of(page)) {
         return Err(Refusal::ChunkNotPageMultiple { chunk: after_dp, page_size: page });
-    }
-    if model.attention.is_mla() && args.pp_size > 1 && !v.since(5, 1) {
-        return Err(Refusal::MlaWithPipeline { version: v, pp_size: args.pp_size });
     }
     let speculation = Speculation::resolve(v, args, model);
     if let Some((_, why)) = &speculation {
