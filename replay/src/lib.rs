@@ -8,5 +8,6 @@ pub mod path;
 pub mod problem;
 pub mod record;
 pub mod scenario;
+pub mod start;
 pub mod wire;
 pub mod yaml;

@@ -3,7 +3,9 @@
 
 mod sglang_auto;
 mod sglang_pool;
+mod sglang_seed;
 mod sglang_small;
+mod sglang_startup;
 mod vllm;
 mod vllm_startup;
 
@@ -19,6 +21,11 @@ pub(crate) fn vector_folder() -> PathBuf {
         Some(folder) if !folder.is_empty() => PathBuf::from(folder),
         _ => Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors"),
     }
+}
+
+/// Whether `PLIMSOLL_VECTORS` names another folder.
+pub(crate) fn is_elsewhere() -> bool {
+    std::env::var_os("PLIMSOLL_VECTORS").is_some_and(|folder| !folder.is_empty())
 }
 
 /// Contents of a file; `.gz` is unpacked.
@@ -43,7 +50,7 @@ pub(crate) struct Table {
 /// One row; columns by name.
 #[derive(Clone, Copy)]
 pub(crate) struct Row<'a> {
-    /// Line in the (unpacked) file, from 1.
+    /// Line in the (unpacked) file; the header is line 1, no cell holds a line break.
     pub(crate) line: u64,
     table: &'a Table,
     record: &'a csv::StringRecord,
@@ -79,13 +86,8 @@ impl Table {
         let text = read_text(path);
         let mut reader = csv::Reader::from_reader(text.as_bytes());
         let header = reader.headers().unwrap().iter().map(str::to_owned).collect();
-        let rows = reader
-            .records()
-            .map(|record| {
-                let record = record.unwrap();
-                (record.position().map_or(0, csv::Position::line), record)
-            })
-            .collect();
+        let rows =
+            reader.records().zip(2..).map(|(record, line)| (line, record.unwrap())).collect();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Self { name, header, rows }
     }

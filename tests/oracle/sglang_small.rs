@@ -2,7 +2,10 @@
 
 use super::{Tally, tables};
 use plimsoll_core::{
-    policy::sglang::readings::{min_over_ranks, through_float32},
+    policy::sglang::{
+        mlx::{self, MlxInputs},
+        readings::{min_over_ranks, through_float32},
+    },
     units::Bytes,
 };
 
@@ -20,6 +23,39 @@ fn every_row_of_the_float32_minimum_is_equal() {
             let got = min_over_ranks(&[larger, free]);
             if got != expected {
                 tally.differs(&row, "gib_used_in_budget", &expected.to_string(), &got.to_string());
+            }
+        }
+        unequal += tally.close(&table);
+    }
+    assert_eq!(unequal, 0);
+}
+
+#[test]
+fn every_row_of_the_laptop_pool_is_equal() {
+    let mut unequal = 0;
+    for table in tables("sglang-", &["mlx_active_bytes", "pool_slots"]) {
+        let mut tally = Tally::default();
+        for row in table.rows() {
+            tally.row();
+            let inputs = MlxInputs {
+                mem_fraction_static: row.needed("mem_fraction_static"),
+                working_set: Bytes(row.needed("working_set_bytes")),
+                mlx_active: Bytes(row.needed("mlx_active_bytes")),
+                system_available: Bytes(row.needed("system_available_bytes")),
+                attention_layers: row.needed("attention_layers"),
+                full_attention_layers: row.needed("full_attention_layers"),
+                kv_heads: row.needed("kv_heads"),
+                head_dim: row.needed("head_dim"),
+                kv_itemsize: row.needed("kv_itemsize_bytes"),
+                max_total_tokens: row.number("max_total_tokens_in"),
+                max_running_requests: None,
+            };
+            match mlx::size(&inputs) {
+                Ok(pool) => {
+                    tally.check(&row, "bytes_per_slot", &pool.bytes_per_slot.0.to_string());
+                    tally.check(&row, "pool_slots", &pool.slots.0.to_string());
+                }
+                Err(refusal) => tally.differs(&row, "error", "none", &refusal.to_string()),
             }
         }
         unequal += tally.close(&table);

@@ -15,6 +15,8 @@ pub mod mlx;
 mod page;
 pub mod pool;
 pub mod pool_bytes;
+#[cfg(test)]
+mod pool_tests;
 pub mod prefill_graph;
 pub mod readings;
 pub mod refusal;

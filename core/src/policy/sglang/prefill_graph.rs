@@ -72,12 +72,13 @@ impl PrefillQuestion<'_> {
     pub(crate) fn decide(&self) -> PrefillGraph {
         let (before_role, mut reason) = self.before_role();
         let mut backend = before_role;
+        let v = self.version;
         let by_default = self.args.prefill_graph == GraphRequest::Default;
         let decode_role = self.args.disaggregation_mode == DisaggregationMode::Decode;
         if self.version.since(5, 16) && decode_role && by_default && backend.is_on() {
             (backend, reason) = (GraphBackend::Off, "the decode role does not prefill");
         }
-        if self.args.platform == Platform::Xpu && !self.version.since(5, 15) {
+        if self.args.platform == Platform::Xpu && v.since(5, 14) && !v.since(5, 15) {
             backend = GraphBackend::Off;
         }
         let mut max_tokens = self.max_tokens(backend);

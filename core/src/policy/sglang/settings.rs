@@ -3,7 +3,8 @@
 use super::{
     args::{DisaggregationMode, GraphRequest, Platform, ServerArgs},
     facts::{
-        AttentionArch, Checkpoint, KvDtype, MachineFacts, ModelFacts, Multimodal, MultimodalPrefill,
+        AttentionArch, Checkpoint, Family, KvDtype, MachineFacts, ModelFacts, Multimodal,
+        MultimodalPrefill,
     },
     fraction::{FractionQuestion, Reserve},
     graphs::{DecodeList, Padding, Speculating, cpu_sizes},
@@ -79,6 +80,8 @@ pub struct Resolved {
     pub context_len: u64,
     /// The model is loaded as a multimodal one.
     pub multimodal: bool,
+    /// What is weaker than a verified rule here.
+    pub notes: Vec<String>,
     /// Derivations by the names of the figures above.
     pub whys: Whys,
 }
@@ -89,7 +92,7 @@ pub struct Resolved {
 ///
 /// # Errors
 /// [`Refusal`]: a value out of range, unknown capacity in 0.4.6, a chunk that is not a multiple of the
-/// page, MLA with pipeline stages before 0.5.1.
+/// page, a KV type that is not modelled.
 pub fn resolve(
     args: &ServerArgs,
     machine: &MachineFacts,
@@ -98,7 +101,7 @@ pub fn resolve(
     check_ranges(args, machine, model)?;
     let rules = RulesFor::version(args.version);
     let v = rules.used;
-    let first = SizeSettings::fill(v, args, machine);
+    let first = SizeSettings::fill(v, args, machine, model);
     let prefill = PrefillQuestion { version: v, args, model, chunk: first.chunk }.decide();
     let decode = decode_off(v, args);
     let question = FractionQuestion {
@@ -133,16 +136,13 @@ pub fn resolve(
     if after_dp > 0 && u64::try_from(after_dp).is_ok_and(|c| !c.is_multiple_of(page)) {
         return Err(Refusal::ChunkNotPageMultiple { chunk: after_dp, page_size: page });
     }
-    if model.attention.is_mla() && args.pp_size > 1 && !v.since(5, 1) {
-        return Err(Refusal::MlaWithPipeline { version: v, pp_size: args.pp_size });
-    }
     let speculation = Speculation::resolve(v, args, model);
     if let Some((_, why)) = &speculation {
         whys.put("speculative_num_draft_tokens", why.clone());
     }
     let speculation = speculation.map(|(s, _)| s);
     let by_speculation = speculation.as_ref().and_then(|s| s.default_max_running_requests(v));
-    let (kv_cache_dtype, kv_why) = kv_dtype(v, args, machine, model);
+    let (kv_cache_dtype, kv_why) = kv_dtype(v, args, machine, model)?;
     whys.put("kv_cache_dtype", kv_why);
     whys.put("chunked_prefill_size_after_dp", chunk_why(v, first.chunk, dp.chunk_divisor));
     Ok(Resolved {
@@ -168,6 +168,7 @@ pub fn resolve(
         attn_dp_size: dp.width,
         context_len: args.context_length.unwrap_or(model.context_len),
         multimodal: model.multimodal != Multimodal::No && !args.language_only,
+        notes: notes(v, args, model, post_capture),
         rules,
         whys,
     })
@@ -209,7 +210,7 @@ struct SizeSettings {
 }
 
 impl SizeSettings {
-    fn fill(v: Version, args: &ServerArgs, machine: &MachineFacts) -> Self {
+    fn fill(v: Version, args: &ServerArgs, machine: &MachineFacts, model: &ModelFacts) -> Self {
         let inputs = TierInputs {
             version: v,
             gpu_mem_mib: machine.gpu_mem_mib,
@@ -230,6 +231,9 @@ impl SizeSettings {
             && let (Some(bs), Some(requests)) = (max_bs, args.max_running_requests)
         {
             max_bs = Some(bs.min(requests));
+        }
+        if chosen.is_none() && raises_to_requests(v, machine, model) {
+            max_bs = max_bs.max(args.max_running_requests.filter(|&n| n <= 512));
         }
         if args.platform == Platform::Cpu && v.since(5, 10) {
             max_bs = Some(args.torch_compile_max_bs.unwrap_or(32));
@@ -252,6 +256,14 @@ impl SizeSettings {
         );
         Self { chunk, max_bs, whys }
     }
+}
+
+/// Qwen3-VL on Hopper with 60 GiB and more captures up to the request limit (0.5.20 and later).
+fn raises_to_requests(v: Version, machine: &MachineFacts, model: &ModelFacts) -> bool {
+    v.since(5, 20)
+        && model.family == Family::Qwen3Vl
+        && machine.compute_capability.is_some_and(|(major, _)| major == 9)
+        && machine.gpu_mem_mib.is_some_and(|g| g >= 61_440.0)
 }
 
 struct DpSettings {
@@ -396,10 +408,10 @@ fn kv_dtype(
     args: &ServerArgs,
     machine: &MachineFacts,
     model: &ModelFacts,
-) -> (KvDtype, Why) {
+) -> Result<(KvDtype, Why), Refusal> {
     let function = "ModelRunner.configure_kv_cache_dtype";
-    let given = args.kv_cache_dtype.as_deref().and_then(KvDtype::from_name);
-    let own = args.dtype.as_deref().and_then(KvDtype::from_name).unwrap_or(model.dtype);
+    let given = named_dtype("--kv-cache-dtype", args.kv_cache_dtype.as_deref())?;
+    let own = named_dtype("--dtype", args.dtype.as_deref())?.unwrap_or(model.dtype);
     let (dtype, rule) = if let Some(dtype) = given {
         (dtype, "as given")
     } else if model.attention == AttentionArch::Dsa && v.since(5, 4) {
@@ -414,5 +426,173 @@ fn kv_dtype(
     } else {
         (own, "the model's dtype")
     };
-    (dtype, computed(v, function, rule).with("kv_cache_dtype", dtype.name()))
+    Ok((dtype, computed(v, function, rule).with("kv_cache_dtype", dtype.name())))
+}
+
+/// A type by name; `None` for `auto` and when not given, a refusal for a name that is not modelled.
+fn named_dtype(flag: &str, name: Option<&str>) -> Result<Option<KvDtype>, Refusal> {
+    match name {
+        None | Some("auto") => Ok(None),
+        Some(name) => match KvDtype::from_name(name) {
+            Some(dtype) => Ok(Some(dtype)),
+            None => Err(Refusal::NotModelled {
+                what: format!("{flag} {name}"),
+                why: "known are auto, bfloat16, float16, float32, fp8_e4m3, fp8_e5m2, fp4_e2m1",
+            }),
+        },
+    }
+}
+
+/// What of these settings is weaker than a verified rule.
+fn notes(v: Version, args: &ServerArgs, model: &ModelFacts, post_capture: bool) -> Vec<String> {
+    let multimodal = model.multimodal != Multimodal::No && !args.language_only;
+    let checks = [
+        (
+            post_capture,
+            "the pool is sized again after graph capture; the count before it is an upper bound",
+        ),
+        (
+            multimodal && v.since(5, 16),
+            "some multimodal architectures keep prefill graphs; the list is not known here",
+        ),
+        (
+            multimodal && v.since(5, 18),
+            "1024 MB more leave the budget when image features travel by CUDA IPC",
+        ),
+        (
+            model.family == Family::DeepseekV4,
+            "DeepSeek-V4 has pools of its own, which are not modelled",
+        ),
+        (
+            args.platform == Platform::Rocm && args.attention_backend.is_none() && v.since(4, 7),
+            "the aiter attention backend is assumed on ROCm",
+        ),
+        (
+            args.page_size.is_none() && args.attention_backend.is_none(),
+            "an attention backend that the engine chooses by itself may raise page_size",
+        ),
+    ];
+    checks.iter().filter(|(holds, _)| *holds).map(|(_, text)| (*text).to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(version: &str, change: impl Fn(&mut ServerArgs, &mut ModelFacts)) -> Resolved {
+        try_settings(version, change).unwrap()
+    }
+
+    fn try_settings(
+        version: &str,
+        change: impl Fn(&mut ServerArgs, &mut ModelFacts),
+    ) -> Result<Resolved, Refusal> {
+        let mut args = ServerArgs::new(version.parse().unwrap(), "m");
+        let mut model = ModelFacts::text(131_072);
+        change(&mut args, &mut model);
+        let machine =
+            MachineFacts { gpu_mem_mib: Some(81_559.0), compute_capability: Some((9, 0)) };
+        resolve(&args, &machine, &model)
+    }
+
+    #[test]
+    fn dp_attention_divides_the_chunk_after_the_reserve() {
+        let r = settings("0.5.23", |a, _| {
+            (a.tp_size, a.dp_size, a.enable_dp_attention) = (8, 8, true);
+        });
+        assert_eq!((r.chunked_prefill_size, r.chunked_prefill_size_after_dp), (8192, 1024));
+        assert_eq!((r.attn_tp_size, r.attn_dp_size), (1, 8));
+        assert_eq!(r.prefill_graph.max_tokens, Some(8192));
+        assert_eq!(r.prefill_sizes.last(), Some(&1024));
+    }
+
+    #[test]
+    fn speculation_sets_a_request_limit() {
+        let spec = |name: &str| {
+            let name = name.to_owned();
+            move |a: &mut ServerArgs, _: &mut ModelFacts| {
+                a.speculative_algorithm = Some(name.clone())
+            }
+        };
+        assert_eq!(settings("0.4.6", spec("EAGLE")).max_running_requests, Some(48));
+        assert_eq!(settings("0.5.1", spec("STANDALONE")).max_running_requests, None);
+        assert_eq!(settings("0.5.3", spec("NGRAM")).max_running_requests, Some(48));
+        // The limit that speculation sets does not cap the graphs.
+        assert_eq!(settings("0.5.23", spec("EAGLE")).cuda_graph_max_bs, Some(256));
+    }
+
+    #[test]
+    fn a_request_limit_caps_the_graphs_from_0_5_22() {
+        let limited = |a: &mut ServerArgs, _: &mut ModelFacts| a.max_running_requests = Some(100);
+        assert_eq!(settings("0.5.21", limited).cuda_graph_max_bs, Some(256));
+        assert_eq!(settings("0.5.22", limited).cuda_graph_max_bs, Some(100));
+        let vl = |a: &mut ServerArgs, m: &mut ModelFacts| {
+            a.max_running_requests = Some(400);
+            m.family = Family::Qwen3Vl;
+        };
+        assert_eq!(settings("0.5.23", vl).cuda_graph_max_bs, Some(400));
+        assert_eq!(settings("0.5.19", vl).cuda_graph_max_bs, Some(256));
+    }
+
+    #[test]
+    fn kv_types_follow_flag_checkpoint_and_device() {
+        let fp8 = |_: &mut ServerArgs, m: &mut ModelFacts| m.checkpoint = Checkpoint::Fp8Kv;
+        assert_eq!(settings("0.5.2", fp8).kv_cache_dtype, KvDtype::Bf16);
+        assert_eq!(settings("0.5.3", fp8).kv_cache_dtype, KvDtype::Fp8E4m3);
+        let unknown =
+            |a: &mut ServerArgs, _: &mut ModelFacts| a.kv_cache_dtype = Some("mxfp8".into());
+        assert!(matches!(try_settings("0.5.23", unknown), Err(Refusal::NotModelled { .. })));
+    }
+
+    #[test]
+    fn chunks_have_to_be_whole_pages() {
+        let odd = |a: &mut ServerArgs, _: &mut ModelFacts| {
+            (a.chunked_prefill_size, a.page_size) = (Some(1000), Some(64));
+        };
+        assert!(matches!(try_settings("0.5.23", odd), Err(Refusal::ChunkNotPageMultiple { .. })));
+        let off = |a: &mut ServerArgs, _: &mut ModelFacts| {
+            (a.chunked_prefill_size, a.page_size) = (Some(-1), Some(64));
+        };
+        assert_eq!(settings("0.5.23", off).scheduler_chunk, -1);
+    }
+
+    #[test]
+    fn fractions_change_after_they_were_chosen() {
+        let vision = |_: &mut ServerArgs, m: &mut ModelFacts| {
+            m.multimodal = Multimodal::WithVisionConfig { layers: None, hidden: None };
+        };
+        let r = settings("0.4.8", vision);
+        assert_eq!(r.pool_fraction, r.mem_fraction_static * 0.9);
+        let aiter = |a: &mut ServerArgs, _: &mut ModelFacts| {
+            a.platform = Platform::Rocm;
+            a.mem_fraction_static = Some(0.9);
+        };
+        assert_eq!(settings("0.5.23", aiter).pool_fraction, 0.9 * 0.85);
+        assert_eq!(settings("0.4.6", aiter).pool_fraction, 0.9);
+        let honoured = |a: &mut ServerArgs, m: &mut ModelFacts| {
+            aiter(a, m);
+            a.aiter_honors_explicit_fraction = true;
+        };
+        assert_eq!(settings("0.5.23", honoured).pool_fraction, 0.9);
+    }
+
+    #[test]
+    fn unknown_capacity_on_three_versions() {
+        let f = |version: &str| {
+            let args = ServerArgs::new(version.parse().unwrap(), "m");
+            resolve(&args, &MachineFacts::default(), &ModelFacts::text(4096))
+                .map(|r| r.mem_fraction_static)
+        };
+        assert!(matches!(f("0.4.6"), Err(Refusal::CapacityUnknown { .. })));
+        assert_eq!(f("0.4.6.post5"), Ok(0.88));
+        assert_eq!(f("0.5.19"), Ok(0.88));
+        assert_eq!(f("0.5.20"), Ok(0.95));
+    }
+
+    #[test]
+    fn values_out_of_range_are_named() {
+        let zero = |a: &mut ServerArgs, _: &mut ModelFacts| a.tp_size = 0;
+        let refusal = try_settings("0.5.8", zero).unwrap_err();
+        assert_eq!(refusal.to_string(), "tp_size is 0; it has to be between 1 and 4096");
+    }
 }
