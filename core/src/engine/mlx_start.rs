@@ -2,9 +2,7 @@
 
 use super::{
     sglang_start::{count, settings_plan, why_of},
-    startup::{
-        CapacityByRank, FreeByRank, HostPlan, PoolPlan, Refused, SettingsPlan, StartPolicy,
-    },
+    startup::{CapacityByRank, FreeByRank, HostPlan, PoolPlan, Refused, SettingsPlan, StartPolicy},
 };
 use crate::{
     figure::{FigureValue, NamedFigure},

@@ -60,7 +60,8 @@ pub(super) fn capacity(error: &CapacityError) -> Refused {
         flag: "nvidia-smi".to_owned(),
         direction: "set",
         value: None,
-        effect: "make it print the total of every card, or take a release that falls back".to_owned(),
+        effect: "make it print the total of every card, or take a release that falls back"
+            .to_owned(),
     };
     Refused {
         code: "capacity_unreadable",

@@ -112,12 +112,8 @@ impl SglangStart {
 
     /// One entry a pipeline stage.
     fn geometry(&self, resolved: &Resolved) -> Result<(Vec<RankInputs>, Vec<String>), Refusal> {
-        let at = |kv, draft| RankInputs {
-            kv,
-            draft,
-            pre_load_free_gib: 0.0,
-            avail_after_load_gib: 0.0,
-        };
+        let at =
+            |kv, draft| RankInputs { kv, draft, pre_load_free_gib: 0.0, avail_after_load_gib: 0.0 };
         match &self.model {
             SglangModel::Known { target, draft } => {
                 let stages = from_model::stages(target, resolved, draft.as_deref())?;
@@ -243,11 +239,8 @@ impl StartPolicy for SglangStart {
 fn probe(devices: &CapacityByRank) -> CapacityProbe {
     let totals: Vec<u64> = devices.tool.iter().flatten().map(|b| b.0 / MIB).collect();
     let runtime: Vec<Bytes> = devices.total.iter().flatten().copied().collect();
-    let smi = if totals.is_empty() {
-        SmiReading::NoNumber
-    } else {
-        SmiReading::Totals(totals.clone())
-    };
+    let smi =
+        if totals.is_empty() { SmiReading::NoNumber } else { SmiReading::Totals(totals.clone()) };
     CapacityProbe {
         smi,
         metal_working_set: devices.tool.iter().flatten().copied().min(),
@@ -283,11 +276,7 @@ pub(super) fn settings_plan(resolved: &Resolved) -> SettingsPlan {
             chunk(resolved.chunked_prefill_size_after_dp),
             why("chunked_prefill_size"),
         ),
-        NamedFigure::new(
-            "page_size",
-            FigureValue::Count(resolved.page_size),
-            why("page_size"),
-        ),
+        NamedFigure::new("page_size", FigureValue::Count(resolved.page_size), why("page_size")),
         NamedFigure::new(
             "context_len",
             FigureValue::Count(resolved.context_len),

@@ -2,9 +2,7 @@
 
 use super::{
     sglang_start::KnownCell,
-    startup::{
-        CapacityByRank, FreeByRank, HostPlan, PoolPlan, Refused, SettingsPlan, StartPolicy,
-    },
+    startup::{CapacityByRank, FreeByRank, HostPlan, PoolPlan, Refused, SettingsPlan, StartPolicy},
 };
 use crate::{
     figure::{FigureValue, NamedFigure, Tag, Why},
@@ -145,9 +143,8 @@ fn input_error(error: &dyn std::error::Error) -> Refused {
 impl StartPolicy for VllmStart {
     fn resolve(&mut self, devices: &CapacityByRank) -> Result<SettingsPlan, Refused> {
         self.total = devices.total.iter().flatten().copied().min().unwrap_or_default();
-        let settings =
-            settings::resolve(&self.args, &self.device(), Usage::Server, self.facts())
-                .map_err(|error| input_error(&error))?;
+        let settings = settings::resolve(&self.args, &self.device(), Usage::Server, self.facts())
+            .map_err(|error| input_error(&error))?;
         let figures = settings_figures(&settings);
         self.settings = Some(settings);
         Ok(SettingsPlan { figures })
@@ -167,8 +164,7 @@ impl StartPolicy for VllmStart {
                 device_index: u32::try_from(rank).unwrap_or(0),
                 ..AtStart::free(*free)
             };
-            let requested =
-                budget::requested(&settings, &device, at_start).map_err(&refused)?;
+            let requested = budget::requested(&settings, &device, at_start).map_err(&refused)?;
             let available = profile::available_kv(&settings, &requested, terms);
             let layers = self.layers(&settings, rank / tp % stages)?;
             ranks.push(Rank { layers, available: available.bytes });
@@ -209,11 +205,7 @@ fn v1(settings: &Settings, ranks: &[Rank]) -> Result<(Bytes, Vec<NamedFigure>), 
         figure("num_gpu_blocks", count(pool.num_blocks), why("num_gpu_blocks")),
         figure("kv_cache_tokens", count(pool.kv_cache_tokens.0), why("kv_cache_tokens")),
         figure("max_model_len", count(pool.max_model_len), why("max_model_len")),
-        figure(
-            "max_concurrency",
-            FigureValue::Float(pool.max_concurrency),
-            why("max_concurrency"),
-        ),
+        figure("max_concurrency", FigureValue::Float(pool.max_concurrency), why("max_concurrency")),
         figure("kv_pool_bytes", FigureValue::Bytes(pool.bytes()), why("num_gpu_blocks")),
     ];
     Ok((pool.bytes(), figures))

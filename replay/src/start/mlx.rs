@@ -1,6 +1,6 @@
 //! SGLang's laptop backend: one memory for everything on the machine.
 
-use super::{Basis, Case, CaseError, CapacityReading, ModelKind, Policy, Prepared};
+use super::{Basis, CapacityReading, Case, CaseError, ModelKind, Policy, Prepared};
 use plimsoll_backend_sim::{DeviceSpec, MachineSpec, TotalReading};
 use plimsoll_core::{
     engine::{MlxShape, MlxStart, startup::RankLoad},
@@ -109,7 +109,7 @@ fn available_after_load(case: &Case, load: &Figure) -> Result<Figure, CaseError>
     };
     let part = |tenths: u64| Bytes(metal.ram.0 / 10 * tenths).saturating_sub(load.value.mid);
     let rule = "60 % of RAM (40 to 80 %) - weights: what a workstation in use leaves";
-    let why = Why::new(Tag::Assumed, rule, "no reading; give --host-available")
-        .with("RAM", metal.ram);
+    let why =
+        Why::new(Tag::Assumed, rule, "no reading; give --host-available").with("RAM", metal.ram);
     Ok(Figure { value: Estimate::new(part(4), part(6), part(8)), why })
 }

@@ -1,8 +1,6 @@
 //! SGLang on a device: loads and estimates beside the pool.
 
-use super::{
-    Basis, Case, CaseError, ModelKind, Policy, Prepared, contexts, device_spec,
-};
+use super::{Basis, Case, CaseError, ModelKind, Policy, Prepared, contexts, device_spec};
 use plimsoll_backend_sim::{DeviceSpec, MachineSpec};
 use plimsoll_core::{
     device::DeviceProfile,
@@ -23,13 +21,16 @@ use plimsoll_core::{
     },
     figure::{Estimate, Tag, Why},
     model::geometry::{Attention, ModelGeometry},
-    policy::sglang::{Resolved, args::ServerArgs, readings::draft_weights_resident, version::Version},
+    policy::sglang::{
+        Resolved, args::ServerArgs, readings::draft_weights_resident, version::Version,
+    },
     units::Bytes,
 };
 
 pub(super) fn prepare(case: &Case, args: &ServerArgs) -> Result<Prepared, CaseError> {
     let free = free_before_load(case, Engine::Sglang, args.version, groups(args));
-    let total = case.facts.total.as_ref().map_or(case.device.runtime_total.value.mid, |f| f.least());
+    let total =
+        case.facts.total.as_ref().map_or(case.device.runtime_total.value.mid, |f| f.least());
     let declared = case.facts.free_before_load.as_ref();
     let others = case.facts.others.as_ref().map_or(Bytes::ZERO, |f| f.get(0));
     let needed = declared.into_iter().flat_map(|f| &f.values).copied().max().unwrap_or_default();
@@ -61,16 +62,8 @@ pub(super) fn prepare(case: &Case, args: &ServerArgs) -> Result<Prepared, CaseEr
     let host_available = host_available(case);
     let transient = Figure::none("SGLang measures no profile run", "rule");
     let unknown = unknown(need.is_some());
-    let basis = Basis {
-        free_before_load: free,
-        load,
-        draft,
-        workspaces,
-        graphs,
-        need,
-        transient,
-        unknown,
-    };
+    let basis =
+        Basis { free_before_load: free, load, draft, workspaces, graphs, need, transient, unknown };
     let machine = MachineSpec { devices, host_available };
     Ok(Prepared { machine, loads, policy: Policy::Sglang(Box::new(policy)), basis })
 }
@@ -299,9 +292,8 @@ fn need(
         matches!(instant, I::MlaPrefixKeys | I::MlaPrefixOutput | I::MlaAbsorbed | I::Logits)
     };
     let all = steps.iter().flat_map(|step| activation::instants(shape, &run, step));
-    let heaviest = all
-        .filter(|peak| !captured || outside_graphs(peak.instant))
-        .reduce(|best, next| {
+    let heaviest =
+        all.filter(|peak| !captured || outside_graphs(peak.instant)).reduce(|best, next| {
             if next.figure.value.mid > best.figure.value.mid { next } else { best }
         })?;
     let name = format!("one prefill chunk of {chunk} tokens ({})", heaviest.instant.name());
@@ -315,7 +307,8 @@ fn unknown(need_known: bool) -> Vec<String> {
         "input logprobs, multimodal encoders and LoRA, when requests ask for them".to_owned(),
     ];
     if !need_known {
-        unknown.insert(0, "the peak of a prefill chunk: the model's layers are not known".to_owned());
+        unknown
+            .insert(0, "the peak of a prefill chunk: the model's layers are not known".to_owned());
     }
     unknown
 }

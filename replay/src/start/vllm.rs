@@ -33,7 +33,8 @@ use plimsoll_core::{
 
 pub(super) fn prepare(case: &Case, args: &EngineArgs) -> Result<Prepared, CaseError> {
     let free = free_before_load(case, Engine::Vllm, args.version, groups(args));
-    let total = case.facts.total.as_ref().map_or(case.device.runtime_total.value.mid, |f| f.least());
+    let total =
+        case.facts.total.as_ref().map_or(case.device.runtime_total.value.mid, |f| f.least());
     let declared = case.facts.free_before_load.as_ref();
     let needed = declared.into_iter().flat_map(|f| &f.values).copied().max().unwrap_or_default();
     let devices = vec![device_spec(case, total.max(needed)); case.ranks as usize];
@@ -71,7 +72,8 @@ pub(super) fn prepare(case: &Case, args: &EngineArgs) -> Result<Prepared, CaseEr
         need: Some(("the profiled activation peak".to_owned(), need)),
         transient: terms.activation,
         unknown: vec![
-            "what is allocated lazily after profiling (attention workspaces, autotuning)".to_owned(),
+            "what is allocated lazily after profiling (attention workspaces, autotuning)"
+                .to_owned(),
             "fragmentation of the caching allocator".to_owned(),
         ],
     };
