@@ -1,4 +1,12 @@
 //! Integration tests: one module a subject.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::too_many_lines,
+    reason = "this crate is tests only; a panic is how a test fails"
+)]
 
 mod oracle;
 mod tidy;
