@@ -1,1 +1,3 @@
-//! Placeholder until its first part lands.
+//! Readers of what users have at hand: launch commands of SGLang and vLLM.
+
+pub mod launch;
