@@ -508,6 +508,54 @@ fn reported_commands_read() {
     assert!(read > 0);
 }
 
+#[test]
+fn container_descriptions_are_read() {
+    let compose = "services:\n  llm:\n    image: lmsysorg/sglang:v0.5.8-cu126\n    environment:\n      SGLANG_ENABLE_SPEC_V2: 1\n    \
+                   command: >\n      python3 -m sglang.launch_server --model-path m\n      --tp 2 --mem-fraction-static 0.8\n    \
+                   deploy:\n      resources:\n        reservations:\n          devices:\n            - capabilities: [gpu]\n              count: 2\n";
+    let launch = text(compose).unwrap();
+    let EngineLaunch::Sglang(args) = &launch.engine else { panic!() };
+    assert_eq!((args.tp_size, args.mem_fraction_static), (2, Some(0.8)));
+    assert_eq!((args.version.to_string(), launch.devices), ("0.5.8".to_owned(), Some(2)));
+    assert_eq!(launch.env[0].name, "SGLANG_ENABLE_SPEC_V2");
+    let pod = "kind: Pod\nspec:\n  containers:\n  - name: v\n    image: vllm/vllm-openai:v0.11.0\n    args: [--model, m, -tp, \"3\"]\n    \
+               env:\n    - {name: VLLM_USE_V1, value: \"1\"}\n    resources: {limits: {nvidia.com/gpu: 2}}\n";
+    let bad = text(pod).unwrap_err();
+    assert_eq!(bad.errors[0].code, ErrorCode::Inconsistent);
+    let launch = text(&pod.replace("\"3\"", "\"2\"")).unwrap();
+    let EngineLaunch::Vllm(args) = &launch.engine else { panic!() };
+    assert_eq!((args.tensor_parallel_size, args.generation), (2, Some(Generation::V1)));
+    let shell = "command: [bash, -c, \"vllm serve m -tp 0\"]\nimage: x/y:1\n";
+    assert_eq!(errors(shell)[0].0, ErrorCode::OutOfRange);
+    let list = errors(
+        "image: vllm/vllm-openai:v0.11.0\ncommand:\n  - --model\n  - m\n  - --max-num-seqs\n  - 0\n",
+    );
+    assert!(list[0].1.starts_with("6:5: "), "{}", list[0].1);
+}
+
+#[test]
+fn long_and_deep_inputs_end_quickly() {
+    let start = std::time::Instant::now();
+    let commands = [
+        format!("vllm serve m --{}", "a".repeat(200_000)),
+        format!("vllm serve m {}", "--zz ".repeat(4000)),
+        format!("vllm serve m --compilation-config{} 1", ".a".repeat(100_000)),
+        format!("vllm serve m --hf-overrides '{}'", "[".repeat(100_000)),
+        "A+=(x)\n".repeat(30_000) + "vllm serve \"${A[@]}\"",
+        "A=xxxxxxxx\n".to_owned() + &"A=$A$A\n".repeat(64) + "vllm serve $A",
+        "export SGLANG_X=1\n".repeat(10_000) + "sglang serve m",
+        "bash -c '".repeat(1000) + "vllm serve m",
+        "(".repeat(200_000),
+        "image: [\n".repeat(20_000),
+        "a: ".repeat(50_000) + "image:",
+    ];
+    for command in &commands {
+        let _ = text(command);
+        let _ = plimsoll_ingest::launch::text_with_flag(command, "--tp", Some("2"));
+    }
+    assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
+}
+
 /// Pieces of real commands, in any order and mutilated.
 fn pieces() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![

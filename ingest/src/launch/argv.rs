@@ -34,6 +34,9 @@ pub(crate) struct Parsed {
 /// First vLLM release in which `-O` names an optimisation level instead of a compilation config.
 const OPTIMIZATION_LEVEL_FROM: Version = Version::new(0, 12, 0);
 
+/// Unknown flags for which near names are looked for; a command with more has another problem.
+pub(crate) const NEAR_LIMIT: usize = 64;
+
 /// Deepest key of a dotted flag.
 const DOTTED_LIMIT: usize = 32;
 
@@ -265,7 +268,8 @@ impl Reader {
             rest.iter().take_while(|w| !is_flag(&w.text)).map(|w| w.text.clone()).collect();
         let taken = if attached.is_some() { 0 } else { after.len() };
         let values = attached.map_or(after, |value| vec![value.to_owned()]);
-        let near = self.table.near(&typed.replace('_', "-"));
+        let few = self.out.unknown.len() < NEAR_LIMIT;
+        let near = if few { self.table.near(&typed.replace('_', "-")) } else { Vec::new() };
         self.out.unknown.push(UnknownFlag {
             name: typed.to_owned(),
             values,

@@ -34,17 +34,26 @@ fn table() -> &'static [(&'static str, Effect)] {
     })
 }
 
+/// Whether a name is in the table.
+pub(crate) fn known(name: &str) -> bool {
+    table().iter().any(|(known, _)| *known == name)
+}
+
 impl EnvVar {
     pub(crate) fn new(name: &str, value: &str, place: Place) -> Self {
         let found = table().iter().find(|(known, _)| *known == name).map(|(_, effect)| *effect);
-        let ours = ["SGLANG_", "SGL_", "VLLM_"].iter().any(|p| name.starts_with(p));
-        let near = match found {
-            None if ours => nearest(name, table().iter().map(|(n, _)| *n)).first().copied(),
-            _ => None,
-        };
         let value = if is_secret(name) { HIDDEN } else { value };
         let (name, value) = (name.to_owned(), value.to_owned());
-        Self { name, value, effect: found, near: near.map(str::to_owned), place }
+        Self { name, value, effect: found, near: None, place }
+    }
+
+    /// Looks for the name that an unknown one may have meant.
+    pub(crate) fn find_near(&mut self) {
+        let ours = ["SGLANG_", "SGL_", "VLLM_"].iter().any(|p| self.name.starts_with(p));
+        if self.effect.is_none() && ours {
+            let near = nearest(&self.name, table().iter().map(|(n, _)| *n));
+            self.near = near.first().map(|n| (*n).to_owned());
+        }
     }
 
     /// The value as the engines read a switch: `1`, `true`, `yes`, `y`, `on` or their opposites.
@@ -104,9 +113,12 @@ mod tests {
 
     #[test]
     fn a_mistyped_variable_has_a_near_name() {
-        let var = EnvVar::new("SGLANG_ENABLE_POST_CAPTURE_KV_SIZNG", "1", Place::Whole);
+        let mut var = EnvVar::new("SGLANG_ENABLE_POST_CAPTURE_KV_SIZNG", "1", Place::Whole);
+        var.find_near();
         assert_eq!(var.near.as_deref(), Some("SGLANG_ENABLE_POST_CAPTURE_KV_SIZING"));
-        assert_eq!(EnvVar::new("HOME", "/", Place::Whole).near, None);
+        let mut home = EnvVar::new("HOME", "/", Place::Whole);
+        home.find_near();
+        assert_eq!((home.near, home.effect), (None, None));
     }
 
     #[test]

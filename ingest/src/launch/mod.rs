@@ -16,6 +16,7 @@ mod shell;
 mod table;
 mod value;
 mod vllm;
+mod yaml;
 
 use std::{fmt, io};
 
@@ -202,15 +203,17 @@ pub struct Launch {
 /// type or outside its range, an ambiguous abbreviation, values that the engine refuses together, an
 /// unreadable `--config` file. An unknown flag is no error; it is kept in [`Launch::unknown`].
 pub fn parse_command(input: LaunchInput<'_>, ctx: &Context<'_>) -> Result<Launch, LaunchErrors> {
-    let found = match input {
-        LaunchInput::Argv(words) => program::search_argv(words),
-        LaunchInput::Text(text) => program::search_text(text),
+    let mut found = match input {
+        LaunchInput::Argv(words) => program::search_argv(words)?,
+        LaunchInput::Text(text) => match yaml::search(text)? {
+            Some(found) => found,
+            None => program::search_text(text)?,
+        },
     };
-    let mut found = found?;
     if found.servers.is_empty() {
         let what = "starts neither SGLang nor vLLM; expected `python -m sglang.launch_server …`, \
                     `sglang serve …`, `vllm serve MODEL …` or \
-                    `python -m vllm.entrypoints.openai.api_server …`, also inside docker, kubectl, srun or bash -c";
+                    `python -m vllm.entrypoints.openai.api_server …`, also inside docker, kubectl, srun, bash -c or a compose file";
         return Err(LaunchErrors::one(LaunchError::new(ErrorCode::NoServer, what, Place::Whole)));
     }
     let server = found.servers.remove(0);
@@ -382,6 +385,12 @@ fn assemble(
             launch.env.push(EnvVar::new(name, value, Place::Key { key: name.clone() }));
         }
     }
+    launch
+        .env
+        .iter_mut()
+        .filter(|v| v.effect.is_none())
+        .take(argv::NEAR_LIMIT)
+        .for_each(EnvVar::find_near);
     launch.warnings = found.warnings;
     launch.warnings.append(&mut parsed.warnings);
     launch.not_modelled = fill::not_modelled(&parsed);

@@ -2,7 +2,7 @@
 //! the variables, the image, the devices and the versions that stand around it.
 
 use super::Engine;
-use super::env::{EnvVar, assignment, is_name, listed_devices};
+use super::env::{self, EnvVar, assignment, is_name, listed_devices};
 use super::error::{ErrorCode, LaunchError, LaunchErrors};
 use super::place::{Lines, Place, Warning, Word};
 use super::shell::{Lexer, ShellError, Vars, WORD_BREAK};
@@ -10,7 +10,7 @@ use super::shell::{Lexer, ShellError, Vars, WORD_BREAK};
 /// Deepest `bash -c "bash -c …"`.
 const NESTING_LIMIT: usize = 4;
 /// Longest text, bytes.
-const TEXT_LIMIT: usize = 1 << 20;
+pub(crate) const TEXT_LIMIT: usize = 1 << 18;
 /// Most words of one command.
 const WORD_LIMIT: usize = 4096;
 
@@ -122,6 +122,11 @@ pub(crate) fn search_text(text: &str) -> Result<Found, LaunchErrors> {
     Ok(found)
 }
 
+/// Searches the words of one container: its variables, its image, its command.
+pub(crate) fn search_container(words: &[Word], found: &mut Found) -> Result<(), LaunchErrors> {
+    command(words, &|_| Place::Whole, found, 0)
+}
+
 fn too_long(place: Place) -> LaunchErrors {
     let allowed = format!("a command has at most {WORD_LIMIT} words and {TEXT_LIMIT} bytes");
     LaunchErrors::one(LaunchError::new(ErrorCode::TooLong, allowed, place))
@@ -227,22 +232,21 @@ fn assignments(words: &[Word], found: &mut Found) -> bool {
     }
     for word in items {
         let (name, value) = word.text.split_once('=').unwrap_or((&word.text, ""));
-        let mut values: Vec<String> = value.split(WORD_BREAK).map(str::to_owned).collect();
-        if !word.text.contains('=') {
-            values = found.vars.get(name).cloned().unwrap_or_default();
-        } else if let Some(name) = name.strip_suffix('+') {
-            let mut all = found.vars.get(name).cloned().unwrap_or_default();
-            all.append(&mut values);
-            values = all;
-        }
+        let appends = name.ends_with('+');
         let name = name.trim_end_matches('+');
+        let values = value.split(WORD_BREAK).map(str::to_owned);
+        if appends {
+            found.vars.entry(name.to_owned()).or_default().extend(values);
+        } else if word.text.contains('=') {
+            found.vars.insert(name.to_owned(), values.collect());
+        }
         if exports {
-            found.set_env(name, &values.join(" "), word.place.clone());
-        } else if EnvVar::new(name, "", Place::Whole).effect.is_some() && name != "PATH" {
+            let value = found.vars.get(name).map(|v| v.join(" ")).unwrap_or_default();
+            found.set_env(name, &value, word.place.clone());
+        } else if name != "PATH" && env::known(name) {
             let message = format!("`{name}` is set but not exported: the server does not see it");
             found.warnings.push(Warning::new(message, word.place.clone()));
         }
-        found.vars.insert(name.to_owned(), values);
     }
     true
 }

@@ -59,6 +59,13 @@ impl Builder {
     }
 }
 
+/// Whether an expansion stands in double quotes.
+#[derive(Clone, Copy, PartialEq)]
+enum Quoting {
+    None,
+    Double,
+}
+
 /// What ends a word or a command.
 enum Step {
     Word,
@@ -157,7 +164,7 @@ impl<'a> Lexer<'a> {
                 '\'' | '"' | '\u{2018}' | '\u{2019}' | '\u{201c}' | '\u{201d}' => {
                     self.quoted(word, vars, words)?;
                 }
-                '$' => self.dollar(word, vars, Some(words))?,
+                '$' => self.dollar(word, vars, words, Quoting::None)?,
                 '`' => self.backtick(word),
                 '&' | ';' | '|' => {
                     self.bump();
@@ -250,8 +257,7 @@ impl<'a> Lexer<'a> {
                     }
                 }
                 '$' if !raw => {
-                    self.dollar(word, vars, None)?;
-                    self.splice(word, words);
+                    self.dollar(word, vars, words, Quoting::Double)?;
                 }
                 _ => {
                     self.bump();
@@ -262,29 +268,13 @@ impl<'a> Lexer<'a> {
         Err(ShellError::OpenQuote { quote: open, place: self.place(opened) })
     }
 
-    /// `"${A[@]}"` leaves its words separated by a mark in `word`; all but the last are complete.
-    fn splice(&mut self, word: &mut Builder, words: &mut Vec<Word>) {
-        while let Some(cut) = word.text.find(WORD_BREAK) {
-            let start = word.start.unwrap_or(self.at);
-            let rest = word.text.split_off(cut + WORD_BREAK.len_utf8());
-            let rest_map = word.map.split_off(cut + WORD_BREAK.len_utf8());
-            word.text.truncate(cut);
-            word.map.truncate(cut);
-            let done = Builder {
-                text: std::mem::replace(&mut word.text, rest),
-                map: std::mem::replace(&mut word.map, rest_map),
-                start: Some(start),
-            };
-            self.finish(done, words);
-        }
-    }
-
     /// `$NAME`, `${NAME}`, `${NAME:-default}`, `${NAME[@]}`, `$'…'`; anything else stays as typed.
     fn dollar(
         &mut self,
         word: &mut Builder,
         vars: &Vars,
-        unquoted: Option<&mut Vec<Word>>,
+        words: &mut Vec<Word>,
+        quoting: Quoting,
     ) -> Result<(), ShellError> {
         let at = self.at;
         self.bump();
@@ -295,7 +285,7 @@ impl<'a> Lexer<'a> {
             word.push_str(self.text.get(at..self.at).unwrap_or_default(), at);
             return Ok(());
         }
-        if rest.starts_with('\'') && unquoted.is_some() {
+        if rest.starts_with('\'') && quoting == Quoting::None {
             return self.ansi_quoted(word, at);
         }
         let (name, default, length) = parameter(rest);
@@ -317,25 +307,22 @@ impl<'a> Lexer<'a> {
         if self.expanded > EXPANSION_LIMIT {
             return Err(ShellError::TooLong { place: self.place(at) });
         }
-        match unquoted {
-            Some(words) => self.split_fields(word, &values, at, words),
-            None => {
-                let joined = values.join(&WORD_BREAK.to_string());
-                word.push_str(&joined, at);
-            }
-        }
+        self.expand(word, &values, (at, quoting), words);
         Ok(())
     }
 
-    /// An expansion outside quotes is split at blanks.
-    fn split_fields(
+    /// The elements of an expansion are words of their own; outside quotes blanks split them too.
+    fn expand(
         &self,
         word: &mut Builder,
         values: &[String],
-        at: usize,
+        (at, quoting): (usize, Quoting),
         words: &mut Vec<Word>,
     ) {
-        let fields: Vec<&str> = values.iter().flat_map(|v| v.split_whitespace()).collect();
+        let fields: Vec<&str> = match quoting {
+            Quoting::None => values.iter().flat_map(|v| v.split_whitespace()).collect(),
+            Quoting::Double => values.iter().map(String::as_str).collect(),
+        };
         for (i, field) in fields.iter().enumerate() {
             if i > 0 {
                 self.finish(std::mem::take(word), words);
@@ -416,7 +403,7 @@ impl<'a> Lexer<'a> {
                 '#' if item.start.is_none() => self.skip_line(),
                 '\\' => self.backslash(item),
                 '\'' | '"' => self.quoted(item, vars, inner)?,
-                '$' => self.dollar(item, vars, Some(inner))?,
+                '$' => self.dollar(item, vars, inner, Quoting::None)?,
                 _ => {
                     self.bump();
                     item.push(c, at);

@@ -256,8 +256,14 @@ impl Table {
     }
 }
 
+/// Longest name, in bytes, for which near ones are looked for.
+const NEAR_LIMIT: usize = 100;
+
 /// The candidates that a mistyped `name` may have meant, nearest first, at most three.
 pub(crate) fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    if name.len() > NEAR_LIMIT {
+        return Vec::new();
+    }
     let mut scored: Vec<(f64, &str)> = names
         .map(|n| {
             let same_words = if shares_words(name, n) { 0.08 } else { 0.0 };
