@@ -1,3 +1,4 @@
 //! Foreign text to facts: launch commands and server logs.
 
+pub mod launch;
 pub mod log;
