@@ -1,3 +1,10 @@
 //! What a model is made of: layers, KV cells, weights.
 
+pub mod config;
+pub mod detail;
+pub mod error;
+mod fields;
 pub mod geometry;
+pub mod near;
+pub mod pattern;
+pub mod storage;

@@ -1,0 +1,82 @@
+//! The vision tower: its size as SGLang's multimodal factor sees it, and its parameters.
+
+use crate::model::{
+    detail::{VisionBasis, VisionWeights},
+    error::ConfigError,
+    fields::{Fields, LAYERS, WIDTH},
+    geometry::VisionTower,
+};
+
+/// A tower and its weights.
+pub(super) type Vision = (VisionTower, VisionWeights);
+
+/// Reads `vision_config`. Source of the two names that SGLang asks for (`num_hidden_layers`,
+/// `hidden_size`; 24 and 1,024 when missing): `server_args.py`, multimodal factor.
+pub(super) fn read(root: &Fields<'_>, text_hidden: u64) -> Result<Option<Vision>, ConfigError> {
+    let Some(config) = root.object("vision_config")? else { return Ok(None) };
+    let layer_keys = ["num_hidden_layers", "depth", "vt_num_hidden_layers", "layers"];
+    let hidden_keys = ["hidden_size", "vt_hidden_size", "embed_dim", "width"];
+    let layers = config.first(&layer_keys, LAYERS)?;
+    let hidden = config.first(&hidden_keys, WIDTH)?;
+    let sized = config.get("num_hidden_layers").is_some() && config.get("hidden_size").is_some();
+    let (Some(layers), Some(hidden)) = (layers, hidden) else {
+        let tower = VisionTower { layers: 24, hidden: 1024, intermediate: 4096, sized };
+        let basis = VisionBasis::Unknown;
+        return Ok(Some((tower, VisionWeights { sharded: 0, replicated: 0, basis })));
+    };
+    let width_keys = ["intermediate_size", "vt_intermediate_size"];
+    let intermediate = match config.first(&width_keys, WIDTH)? {
+        Some(width) => width,
+        None => {
+            let ratio = config.real("mlp_ratio")?.unwrap_or(4.0).clamp(0.0, 64.0);
+            (hidden as f64 * ratio) as u64
+        }
+    };
+    let tower = VisionTower { layers, hidden, intermediate, sized };
+    Ok(Some((tower, weights(&config, &tower, text_hidden)?)))
+}
+
+/// Attention of four square matrices, an MLP of two (three when `hidden_act` is silu, as in
+/// Qwen2.5-VL and Gemma 4's gated form), patch and position embeddings, and the merger.
+fn weights(
+    config: &Fields<'_>,
+    tower: &VisionTower,
+    text_hidden: u64,
+) -> Result<VisionWeights, ConfigError> {
+    let h = tower.hidden;
+    let kind = config.text("model_type")?.unwrap_or("");
+    let gated = config.text("hidden_act")? == Some("silu") || kind == "gemma4_vision";
+    let qkv = config.number("qkv_hidden_size", WIDTH)?.unwrap_or(h);
+    let matrices = if gated { 3 } else { 2 };
+    let attention = 4 * h * qkv + 4 * h;
+    let mlp = matrices * h * tower.intermediate + tower.intermediate + h;
+    let sharded = tower.layers * (attention + mlp + 4 * h);
+
+    let channels = config.first(&["in_channels", "num_channels", "in_chans"], LAYERS)?.unwrap_or(3);
+    let patch = config.first(&["patch_size", "spatial_patch_size"], LAYERS)?.unwrap_or(14);
+    let frames = config.number("temporal_patch_size", LAYERS)?.unwrap_or(1);
+    let position_keys = ["num_position_embeddings", "position_embedding_size"];
+    let mut positions = config.first(&position_keys, WIDTH)?.unwrap_or(0);
+    if kind == "gemma4_vision" {
+        positions *= 2;
+    }
+    if let Some(side) = config.number("init_pos_emb_height", WIDTH)? {
+        positions = side * config.number("init_pos_emb_width", WIDTH)?.unwrap_or(side);
+    }
+    let merge = match config.numbers("merge_kernel_size", LAYERS)? {
+        Some(sides) => sides.iter().fold(1, |a, b| a * b.min(&64)),
+        None => config.number("spatial_merge_size", LAYERS)?.map_or(1, |m| m.min(64).pow(2)),
+    };
+    let out = config.first(&["out_hidden_size", "text_hidden_size", "projection_dim"], WIDTH)?;
+    let out = out.unwrap_or(text_hidden);
+    let wide = h * merge;
+    let merger = if merge > 1 { wide * wide + wide * out } else { wide * out };
+    let deep = config.list("deepstack_visual_indexes")?.map_or(0, <[_]>::len).min(64) as u64;
+    let named = ["qwen", "kimi", "gemma4"].iter().any(|f| kind.starts_with(f))
+        || config.get("vt_hidden_size").is_some();
+    Ok(VisionWeights {
+        sharded,
+        replicated: channels * patch * patch * frames * h + positions * h + merger * (1 + deep),
+        basis: if named { VisionBasis::Modules } else { VisionBasis::Generic },
+    })
+}
