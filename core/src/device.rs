@@ -211,6 +211,30 @@ pub struct DeviceProfile {
 pub const CUDA_GRANULARITY: Bytes = Bytes::mib(2);
 
 impl DeviceProfile {
+    /// A CUDA device of which only the memory is known; capacity and total are the same then.
+    #[must_use]
+    pub fn of_capacity(name: &str, total: Bytes) -> Self {
+        let total = Estimate::exact(total);
+        Self {
+            key: name.to_owned(),
+            name: name.to_owned(),
+            aliases: Vec::new(),
+            platform: Platform::Cuda,
+            memory: MemoryKind::Discrete,
+            link: Link::Pcie,
+            arch: String::new(),
+            sms: None,
+            smi_total_mib: Some(Sourced::new(total.mid.0 / MIB, Evidence::Measured)),
+            runtime_total: Sourced::new(total, Evidence::Measured),
+            bandwidth_gb_s: None,
+            tflops: DenseTflops::default(),
+            context: None,
+            granularity: CUDA_GRANULARITY,
+            metal: None,
+            mig: None,
+        }
+    }
+
     /// The compute capability, on CUDA.
     #[must_use]
     pub fn compute_capability(&self) -> Option<ComputeCapability> {

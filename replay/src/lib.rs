@@ -1,5 +1,6 @@
 //! Scenario files, their claims, and the decision log: what goes into a run and what comes out.
 
+pub mod assemble;
 pub mod diff;
 pub mod digest;
 pub mod folder;
