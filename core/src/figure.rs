@@ -120,3 +120,37 @@ impl Why {
         self
     }
 }
+
+/// The value of a named figure.
+#[derive(Clone, PartialEq, Debug)]
+pub enum FigureValue {
+    /// An amount of memory.
+    Bytes(Bytes),
+    /// Tokens, requests, blocks, ranks.
+    Count(u64),
+    /// A fraction or ratio that the engine decides by.
+    Float(f64),
+    /// A name.
+    Text(String),
+    /// A list of sizes.
+    List(Vec<u64>),
+}
+
+/// A figure that a user sees: its name in the engine's terms, its value, and where it comes from.
+#[derive(Clone, PartialEq, Debug)]
+pub struct NamedFigure {
+    /// snake_case; the unit last where there is one (`_bytes`), as in JSON.
+    pub name: &'static str,
+    /// The value.
+    pub value: FigureValue,
+    /// Its derivation.
+    pub why: Why,
+}
+
+impl NamedFigure {
+    /// A figure with its derivation.
+    #[must_use]
+    pub const fn new(name: &'static str, value: FigureValue, why: Why) -> Self {
+        Self { name, value, why }
+    }
+}

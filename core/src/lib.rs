@@ -5,8 +5,15 @@
 
 #![forbid(unsafe_code)]
 
+pub mod backend;
+pub mod decision;
+pub mod device;
+pub mod engine;
+pub mod estimate;
 pub mod figure;
+pub mod memory;
 pub mod model;
+pub mod plan;
 pub mod policy;
 pub mod pyfloat;
 pub mod units;

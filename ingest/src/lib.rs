@@ -1,1 +1,3 @@
-//! Placeholder until its first part lands.
+//! Foreign text to facts: launch commands and server logs.
+
+pub mod log;

@@ -1,1 +1,12 @@
-//! Placeholder until its first part lands.
+//! Scenario files, their claims, and the decision log: what goes into a run and what comes out.
+
+pub mod diff;
+pub mod digest;
+pub mod folder;
+pub mod outcome;
+pub mod path;
+pub mod problem;
+pub mod record;
+pub mod scenario;
+pub mod wire;
+pub mod yaml;

@@ -77,6 +77,8 @@ pub struct EngineArgs {
     pub language_model_only: bool,
     /// `VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS`.
     pub estimate_cudagraphs: Option<bool>,
+    /// `--mamba-ssm-cache-dtype`: element type of the recurrent state; `auto` is the model's.
+    pub mamba_ssm_cache_dtype: Option<String>,
 }
 
 impl EngineArgs {
@@ -115,6 +117,7 @@ impl EngineArgs {
             enable_lora: false,
             language_model_only: false,
             estimate_cudagraphs: None,
+            mamba_ssm_cache_dtype: None,
         }
     }
 }

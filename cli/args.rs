@@ -1,0 +1,213 @@
+//! The command line: verbs, their flags, and the help texts.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use plimsoll_core::units::Bytes;
+use std::path::PathBuf;
+
+/// The load line for LLM servers: what a launch does with GPU memory, and what to pass instead.
+#[derive(Parser, Debug)]
+#[command(name = "plimsoll", version, propagate_version = true, disable_help_subcommand = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+    /// Presentation.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// How results are shown.
+#[derive(Args, Debug, Clone)]
+pub struct OutputArgs {
+    /// Form of the result on stdout.
+    #[arg(long, global = true, value_enum, default_value = "human", env = "PLIMSOLL_FORMAT")]
+    pub format: Format,
+    /// Write the result to a file instead of stdout.
+    #[arg(long, short, global = true, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// When to colour.
+    #[arg(long, global = true, value_enum, default_value = "auto")]
+    pub color: ColorWhen,
+}
+
+/// Form of a result.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// One screen for people.
+    Human,
+    /// One JSON document with integer bytes and tokens.
+    Json,
+    /// One JSON object a line.
+    Jsonl,
+    /// Comma-separated values.
+    Csv,
+    /// Markdown.
+    Md,
+}
+
+/// When to colour.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ColorWhen {
+    /// On a terminal, unless `NO_COLOR` is set.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// The verbs.
+#[derive(Subcommand, Debug)]
+pub enum Verb {
+    /// What a launch command does with memory, how near the line it is, and what to pass instead.
+    Plan(Box<PlanArgs>),
+    /// Run scenario files and check what they expect.
+    Run(RunArgs),
+    /// The first difference between two decision logs.
+    Diff(DiffArgs),
+    /// What this machine has, and what each backend can do here.
+    Doctor(DoctorArgs),
+    /// JSON schema of scenario files, or of a result.
+    Schema(SchemaArgs),
+    /// Completions for a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// The manual page.
+    Man,
+}
+
+/// `plimsoll plan`.
+#[derive(Args, Debug)]
+pub struct PlanArgs {
+    /// Model: a hub id, a catalog name, a folder with config.json, or a GGUF file.
+    /// Default: the model of the launch command.
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<String>,
+    /// Device, by catalog name (`--device list` prints them all).
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<String>,
+    /// Engine, when no launch command says it.
+    #[arg(long, value_enum)]
+    pub engine: Option<EngineName>,
+    /// Release of the engine whose rules apply, for example 0.5.8.
+    #[arg(long, value_name = "RELEASE")]
+    pub engine_version: Option<String>,
+    /// Tensor-parallel ranks, when no launch command says it.
+    #[arg(long, value_name = "N")]
+    pub tp: Option<u32>,
+    /// SGLang's fraction, when no launch command says it.
+    #[arg(long, value_name = "F")]
+    pub mem_fraction_static: Option<f64>,
+    /// vLLM's fraction, when no launch command says it.
+    #[arg(long, value_name = "F")]
+    pub gpu_memory_utilization: Option<f64>,
+    /// Any other flag of the engine as NAME=VALUE (or NAME alone), repeated.
+    #[arg(long = "set", value_name = "NAME[=VALUE]")]
+    pub set: Vec<String>,
+    /// Measurements that replace estimates.
+    #[command(flatten)]
+    pub measured: MeasuredArgs,
+    /// Show the rule, source and inputs of every figure.
+    #[arg(long)]
+    pub why: bool,
+    /// Exit 1 when less than this is left after graphs and the largest prefill.
+    #[arg(long, value_name = "AMOUNT", value_parser = parse_bytes)]
+    pub min_margin: Option<Bytes>,
+    /// The launch command as typed, after `--`.
+    #[arg(last = true, value_name = "LAUNCH COMMAND")]
+    pub command: Vec<String>,
+}
+
+/// Measured values, from a log or a device.
+#[derive(Args, Debug, Clone, Default)]
+pub struct MeasuredArgs {
+    /// Free memory of the weakest rank before loading, as the log prints it ("94.04 GiB").
+    #[arg(long, value_name = "AMOUNT", value_parser = parse_bytes)]
+    pub free_before_load: Option<Bytes>,
+    /// What loading took on a rank, as the log prints it ("72.33 GiB").
+    #[arg(long, value_name = "AMOUNT", value_parser = parse_bytes)]
+    pub weights: Option<Bytes>,
+    /// Free memory after graph capture of a start with this very command.
+    #[arg(long, value_name = "AMOUNT", value_parser = parse_bytes)]
+    pub free_after_graphs: Option<Bytes>,
+    /// Held by other programs on each device.
+    #[arg(long, value_name = "AMOUNT", value_parser = parse_bytes)]
+    pub others: Option<Bytes>,
+    /// Host memory that programs can still take (MemAvailable).
+    #[arg(long, value_name = "AMOUNT", value_parser = parse_bytes)]
+    pub host_available: Option<Bytes>,
+    /// Bytes that one token takes in the pool of one rank, for a model that is not known.
+    #[arg(long, value_name = "AMOUNT", value_parser = parse_bytes)]
+    pub kv_bytes_per_token: Option<Bytes>,
+    /// Take the start-up figures of a server log instead.
+    #[arg(long, value_name = "FILE")]
+    pub from_log: Option<PathBuf>,
+}
+
+/// Which engine.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EngineName {
+    /// SGLang.
+    Sglang,
+    /// vLLM.
+    Vllm,
+}
+
+/// `plimsoll run`.
+#[derive(Args, Debug)]
+pub struct RunArgs {
+    /// Scenario files, or folders of them.
+    #[arg(required = true, value_name = "SCENARIO")]
+    pub scenarios: Vec<PathBuf>,
+    /// Change one value of every file: `engine.flags.mem-fraction-static=0.88`. Repeatable.
+    #[arg(long = "set", value_name = "PATH=VALUE")]
+    pub set: Vec<String>,
+    /// Write the decision log to this file (one scenario only).
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
+    /// Show the rule, source and inputs of every figure.
+    #[arg(long)]
+    pub why: bool,
+}
+
+/// `plimsoll diff`.
+#[derive(Args, Debug)]
+pub struct DiffArgs {
+    /// First log.
+    pub a: PathBuf,
+    /// Second log.
+    pub b: PathBuf,
+}
+
+/// `plimsoll doctor`.
+#[derive(Args, Debug)]
+pub struct DoctorArgs {
+    /// Ask the CUDA driver too, and say what each missing piece means.
+    #[arg(long)]
+    pub cuda: bool,
+}
+
+/// `plimsoll schema`.
+#[derive(Args, Debug)]
+pub struct SchemaArgs {
+    /// Whose schema.
+    #[arg(value_enum, default_value = "scenario")]
+    pub of: SchemaOf,
+}
+
+/// What has a schema.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SchemaOf {
+    /// Scenario files.
+    Scenario,
+    /// The JSON of `plan`.
+    Plan,
+    /// The JSON of `run`.
+    Run,
+}
+
+fn parse_bytes(text: &str) -> Result<Bytes, String> {
+    text.parse().map_err(|error: plimsoll_core::units::AmountError| error.to_string())
+}

@@ -1,0 +1,45 @@
+//! Exit codes, and the errors that end a verb with 2.
+
+use std::process::ExitCode;
+
+/// It holds.
+pub const OK: u8 = 0;
+/// A claim failed, a problem was found, or the margin is too small.
+pub const FAILED: u8 = 1;
+/// Bad input or usage.
+pub const BAD_INPUT: u8 = 2;
+/// The device or server is missing or lost.
+pub const NO_DEVICE: u8 = 3;
+
+/// An error of a verb: the text for stderr and the exit code.
+#[derive(Debug)]
+pub struct Failure {
+    /// Exit code.
+    pub code: u8,
+    /// What to print, without a trailing line end.
+    pub message: String,
+}
+
+impl Failure {
+    /// Bad input, exit 2.
+    pub fn input(message: impl ToString) -> Self {
+        Self { code: BAD_INPUT, message: message.to_string() }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::input(error)
+    }
+}
+
+/// The code of a verb that ran.
+pub fn code(outcome: Result<u8, Failure>) -> ExitCode {
+    match outcome {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            crate::output::note(&format!("error: {}", failure.message));
+            ExitCode::from(failure.code)
+        }
+    }
+}

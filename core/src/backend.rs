@@ -1,0 +1,129 @@
+//! The machine as the engine sees it: memory of `n` ranks that can be read, taken and given back.
+//!
+//! Policy never lives in a backend. A backend reports, hands out and refuses; [`crate::engine`]
+//! decides. A server of `n` ranks is `n` rank memories driven in lockstep.
+
+use crate::{memory::ledger::Account, units::Bytes};
+
+/// Index of a tensor- or pipeline-parallel rank, from 0.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Rank(pub u32);
+
+/// A segment that a backend handed out; valid until it is freed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SegmentId(pub u64);
+
+/// Where a segment lies.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Place {
+    /// Memory of the rank's device.
+    Device,
+    /// Host memory, as a host cache pool takes it.
+    Host,
+}
+
+/// What a rank's device says about its memory at one instant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemoryReading {
+    /// What the vendor's tool prints as the device's memory (`nvidia-smi`); `None` when it cannot
+    /// say (GB10, MIG).
+    pub capacity: Option<Bytes>,
+    /// What programs see as total (`cudaMemGetInfo`): the capacity without the driver's reserve.
+    pub total: Bytes,
+    /// Free now, all programs counted.
+    pub free: Bytes,
+    /// Held by other programs, where the backend can tell.
+    pub others: Option<Bytes>,
+}
+
+/// Failures a backend can report. Running out of memory is an answer, never a panic.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BackendError {
+    /// Too little memory free at this moment; a later try may succeed.
+    #[error("rank {} is out of memory for {}: asked for {requested}, {free} free", rank.0, account.label())]
+    OutOfMemory {
+        /// Which rank.
+        rank: Rank,
+        /// For whom.
+        account: Account,
+        /// Size of the refused segment.
+        requested: Bytes,
+        /// Free when it was refused.
+        free: Bytes,
+    },
+    /// Larger than the device; no later try can succeed.
+    #[error("{requested} for {} can never fit the {capacity} of rank {}", account.label(), rank.0)]
+    TooLarge {
+        /// Which rank.
+        rank: Rank,
+        /// For whom.
+        account: Account,
+        /// Size of the refused segment.
+        requested: Bytes,
+        /// What the device has in all.
+        capacity: Bytes,
+    },
+    /// No such rank or segment: a mistake of the caller.
+    #[error("no such {0}")]
+    Unknown(&'static str),
+    /// The device is gone; the engine must stop.
+    #[error("device lost: {0}")]
+    DeviceLost(String),
+}
+
+/// Memory of a machine.
+///
+/// Calls come from one thread. A failed call changes nothing.
+pub trait Backend {
+    /// Ranks that this machine holds.
+    fn ranks(&self) -> u32;
+
+    /// Reads the memory of one rank's device.
+    ///
+    /// # Errors
+    ///
+    /// [`BackendError::Unknown`] for a rank that does not exist; [`BackendError::DeviceLost`].
+    fn memory(&mut self, rank: Rank) -> Result<MemoryReading, BackendError>;
+
+    /// Host memory that programs can still take, in the sense of `MemAvailable`.
+    ///
+    /// # Errors
+    ///
+    /// [`BackendError::DeviceLost`] when it cannot be read.
+    fn host_available(&mut self) -> Result<Bytes, BackendError>;
+
+    /// Sets what other programs hold on one rank's device from now on.
+    ///
+    /// # Errors
+    ///
+    /// [`BackendError::OutOfMemory`] when they ask for more than is free.
+    fn set_others(&mut self, rank: Rank, held: Bytes) -> Result<(), BackendError>;
+
+    /// Takes a segment.
+    ///
+    /// # Errors
+    ///
+    /// [`BackendError::OutOfMemory`] or [`BackendError::TooLarge`]; nothing is taken then.
+    fn allocate(
+        &mut self,
+        rank: Rank,
+        account: Account,
+        place: Place,
+        size: Bytes,
+    ) -> Result<SegmentId, BackendError>;
+
+    /// Gives a segment back, all of it.
+    ///
+    /// # Errors
+    ///
+    /// [`BackendError::Unknown`] for a segment that is not held.
+    fn free(&mut self, segment: SegmentId) -> Result<(), BackendError>;
+
+    /// What each account holds on one rank's device now, other programs and free included.
+    ///
+    /// # Errors
+    ///
+    /// [`BackendError::Unknown`] for a rank that does not exist.
+    fn held(&self, rank: Rank) -> Result<Vec<(Account, Bytes)>, BackendError>;
+}

@@ -1,0 +1,3 @@
+//! Who holds the memory: accounts and the ledger that must close.
+
+pub mod ledger;

@@ -1,0 +1,7 @@
+//! Advice from a sized start: the window of the fraction, and the value to pass.
+
+mod advice;
+mod load_line;
+
+pub use advice::{Advice, AdviceInputs, Tenancy, advise};
+pub use load_line::{LoadLine, Window};

@@ -1,0 +1,146 @@
+//! The house rules that a compiler does not check: directions of dependencies, purity of `core`,
+//! where unsafe code may stand, size of files.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// Who may depend on whom inside the workspace. Anything else is a wrong direction.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("plimsoll-core", &[]),
+    ("plimsoll-backend-sim", &["plimsoll-core"]),
+    ("plimsoll-backend-host", &["plimsoll-core"]),
+    ("plimsoll-backend-cuda", &["plimsoll-core"]),
+    ("plimsoll-catalog", &["plimsoll-core"]),
+    ("plimsoll-ingest", &["plimsoll-core"]),
+    (
+        "plimsoll-replay",
+        &["plimsoll-core", "plimsoll-backend-sim", "plimsoll-catalog", "plimsoll-ingest"],
+    ),
+    (
+        "plimsoll",
+        &[
+            "plimsoll-core",
+            "plimsoll-backend-sim",
+            "plimsoll-backend-host",
+            "plimsoll-backend-cuda",
+            "plimsoll-catalog",
+            "plimsoll-ingest",
+            "plimsoll-replay",
+        ],
+    ),
+];
+
+/// Paths of the standard library that `core` must not name: it decides, it does not look.
+const IMPURE: &[&str] = &[
+    "std::fs",
+    "std::env",
+    "std::net",
+    "std::thread",
+    "std::time::",
+    "std::process",
+    "std::io",
+    "std::sync",
+    "HashMap",
+    "HashSet",
+    "RandomState",
+];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    let mut paths: Vec<_> = entries.flatten().map(|e| e.path()).collect();
+    paths.sort();
+    for path in paths {
+        if path.is_dir() {
+            if !path.ends_with("target") {
+                rust_files(&path, found);
+            }
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+fn sources(folders: &[&str]) -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    for folder in folders {
+        rust_files(&root().join(folder), &mut found);
+    }
+    found.into_iter().map(|p| (p.clone(), fs::read_to_string(&p).unwrap())).collect()
+}
+
+/// Lines outside comments; a test module closes the file, so what follows it is left out.
+fn code_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.lines()
+        .enumerate()
+        .take_while(|(_, line)| line.trim() != "#[cfg(test)]")
+        .filter(|(_, line)| !line.trim_start().starts_with("//"))
+}
+
+#[test]
+fn dependencies_point_one_way() {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let out = Command::new(cargo)
+        .args(["metadata", "--no-deps", "--format-version", "1", "--offline"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    let metadata: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    let allowed: BTreeMap<&str, &[&str]> = ALLOWED.iter().copied().collect();
+    let packages = metadata["packages"].as_array().unwrap();
+    assert!(packages.len() >= 6, "the workspace was not read");
+    for package in packages {
+        let name = package["name"].as_str().unwrap();
+        let may = allowed.get(name).unwrap_or_else(|| panic!("{name} is not in the table"));
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let on = dependency["name"].as_str().unwrap();
+            let inside = on.starts_with("plimsoll");
+            assert!(!inside || may.contains(&on), "{name} must not depend on {on}");
+        }
+    }
+}
+
+#[test]
+fn core_only_decides() {
+    for (path, text) in sources(&["core/src", "backend-sim/src"]) {
+        for (at, line) in code_lines(&text) {
+            for impure in IMPURE {
+                let place = format!("{}:{}", path.display(), at + 1);
+                assert!(!line.contains(impure), "{place} names {impure}");
+            }
+        }
+    }
+    let lib = fs::read_to_string(root().join("core/src/lib.rs")).unwrap();
+    assert!(lib.contains("#![forbid(unsafe_code)]"));
+}
+
+#[test]
+fn unsafe_code_stands_in_the_cuda_backend_only() {
+    let all =
+        sources(&["core", "backend-sim", "backend-host", "catalog", "ingest", "replay", "cli"]);
+    for (path, text) in all {
+        for (at, line) in code_lines(&text) {
+            let found = line.contains("unsafe {") || line.contains("unsafe fn");
+            assert!(!found, "{}:{} is unsafe", path.display(), at + 1);
+        }
+    }
+}
+
+#[test]
+fn files_have_one_subject() {
+    let all =
+        ["core", "backend-sim", "backend-host", "backend-cuda", "catalog", "ingest", "replay"];
+    for (path, text) in sources(&all).into_iter().chain(sources(&["cli", "tests"])) {
+        let lines = text.lines().take_while(|l| l.trim() != "#[cfg(test)]").count();
+        assert!(lines <= 700, "{} has {lines} lines: split it by subject", path.display());
+        let documented = text.starts_with("//!");
+        assert!(documented, "{} does not say what it is for", path.display());
+    }
+}
