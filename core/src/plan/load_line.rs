@@ -80,7 +80,11 @@ impl LoadLine {
         Window {
             floor: floor(self.covered.mid, self.scale.mid),
             floor_sure: floor(self.covered.high, self.scale.low),
-            ceiling: fraction(self.base.mid, self.scale.mid, taken(self.outside.mid, self.need.mid)),
+            ceiling: fraction(
+                self.base.mid,
+                self.scale.mid,
+                taken(self.outside.mid, self.need.mid),
+            ),
             ceiling_sure: fraction(self.base.low, self.scale.low.max(self.base.low), sure),
         }
     }
