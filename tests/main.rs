@@ -8,5 +8,8 @@
     reason = "this crate is tests only; a panic is how a test fails"
 )]
 
+// `cfg(test)` lets clippy know that helpers here may unwrap and panic.
+#[cfg(test)]
 mod oracle;
+#[cfg(test)]
 mod tidy;

@@ -285,16 +285,18 @@ impl Mapper<'_> {
             let k = kinds(&self.model.layers[first..end]);
             split_by = LayerLists { total: lists.total, full: k.full, swa: k.sliding };
         }
-        if k.chunked && !v.since(5, 8) {
+        if k.chunked && !v.since(5, 8) && v.since(4, 9) {
             notes.push(
                 "Llama 4 had a pool formula of its own to 0.5.7, which is not modelled; the generic split is used"
                     .to_owned(),
             );
         }
-        notes.push(
-            "that this architecture gets a sliding-window pool is taken from its layer list"
-                .to_owned(),
-        );
+        if v.since_post(4, 9, 3) {
+            notes.push(
+                "that this architecture gets a sliding-window pool is taken from its layer list"
+                    .to_owned(),
+            );
+        }
         let fallback = Heads { kv_heads: 1, head_dim: 1, v_head_dim: 1 };
         SwaHybrid {
             layers: lists,

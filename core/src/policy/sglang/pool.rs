@@ -487,6 +487,10 @@ fn notes(v: Version, i: &PoolInputs) -> Vec<String> {
             notes.push(text.to_owned());
         }
     };
+    note(
+        i.kv.mamba().is_some() && !v.since(5, 2),
+        "linear-attention hybrids have pools from 0.5.2; this release does not run them",
+    );
     let speculation = i.speculation.as_ref();
     let capped = i.kv.swa(v).is_some_and(|s| swa::request_cap(v, i, s).is_some());
     note(
