@@ -1,2 +1,27 @@
-//! The `plimsoll` binary.
-fn main() {}
+//! The `plimsoll` binary: reads the command line and hands over to one verb.
+
+mod args;
+mod commands;
+mod exit;
+mod output;
+mod render;
+
+use args::{Cli, Verb};
+use clap::Parser as _;
+use output::Output;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let output = Output::new(&cli.output);
+    let format = cli.output.format;
+    exit::code(match cli.verb {
+        Verb::Plan(args) => commands::plan::plan(&args, format, &output),
+        Verb::Run(args) => commands::run::run(&args, format, &output),
+        Verb::Diff(args) => commands::diff::diff(&args, &output),
+        Verb::Doctor(args) => commands::doctor::doctor(&args, format, &output),
+        Verb::Schema(args) => commands::schema::schema(&args, &output),
+        Verb::Completions { shell } => commands::help::completions(shell, &output),
+        Verb::Man => commands::help::man(&output),
+    })
+}

@@ -1,3 +1,8 @@
 //! One file a verb.
 
+pub mod diff;
+pub mod doctor;
 pub mod help;
+pub mod plan;
+pub mod run;
+pub mod schema;

@@ -8,6 +8,7 @@ pub mod outcome;
 pub mod path;
 pub mod problem;
 pub mod record;
+pub mod run;
 pub mod scenario;
 pub mod start;
 pub mod wire;

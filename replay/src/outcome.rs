@@ -114,6 +114,12 @@ impl Outcome {
         Self { ending: Ending::Started, refusal: None, figures: BTreeMap::new() }
     }
 
+    /// A start that the machine had no memory for.
+    #[must_use]
+    pub const fn out_of_memory() -> Self {
+        Self { ending: Ending::OutOfMemory, refusal: None, figures: BTreeMap::new() }
+    }
+
     /// A start that the engine refused with the stable code `refusal`.
     #[must_use]
     pub fn refused(refusal: impl Into<String>) -> Self {

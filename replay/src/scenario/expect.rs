@@ -130,12 +130,14 @@ const fn names() -> [&'static str; FIGURES.len() + 2] {
 
 /// How a start ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 pub enum Ending {
     /// The server is up.
     Started,
     /// The engine gave up with a message of its own.
     Refused,
+    /// The machine had no memory for what the engine asked.
+    OutOfMemory,
 }
 
 impl Ending {
@@ -145,6 +147,7 @@ impl Ending {
         match self {
             Self::Started => "started",
             Self::Refused => "refused",
+            Self::OutOfMemory => "out_of_memory",
         }
     }
 }

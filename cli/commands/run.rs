@@ -1,0 +1,120 @@
+//! `run`: scenario files, their claims, their decision logs.
+
+use crate::{
+    args::{Format, RunArgs},
+    exit::{self, Failure},
+    output::{self, Output},
+    render,
+};
+use plimsoll_replay::{
+    folder,
+    problem::Problems,
+    run::{ScenarioRun, run_scenario},
+    scenario::{Override, Scenario},
+};
+use std::{
+    fs::File,
+    io::BufWriter,
+    path::{Path, PathBuf},
+};
+
+/// Runs every file and says what holds.
+pub fn run(args: &RunArgs, format: Format, output: &Output) -> Result<u8, Failure> {
+    let overrides = overrides(&args.set)?;
+    let files = files(&args.scenarios)?;
+    if args.log.is_some() && files.len() != 1 {
+        let message = format!("--log takes one scenario; {} are given", files.len());
+        return Err(Failure::input(message));
+    }
+    let mut text = String::new();
+    let mut code = exit::OK;
+    let mut broken = false;
+    let mut results = Vec::new();
+    for file in &files {
+        match one(file, &overrides) {
+            Ok(run) => {
+                if !run.passed() {
+                    code = exit::FAILED;
+                }
+                if let Some(path) = &args.log {
+                    write_log(&run, path)?;
+                }
+                results.push(run);
+            }
+            Err(message) => {
+                broken = true;
+                output::note(&message);
+            }
+        }
+    }
+    render(&mut text, &results, args, format, output);
+    output.write(&text)?;
+    Ok(if broken { exit::BAD_INPUT } else { code })
+}
+
+fn one(file: &Path, overrides: &[Override]) -> Result<ScenarioRun, String> {
+    let scenario = Scenario::load(file, overrides).map_err(|problems| problems.render())?;
+    run_scenario(scenario, file).map_err(|error| format!("error: {}: {error}", file.display()))
+}
+
+fn overrides(set: &[String]) -> Result<Vec<Override>, Failure> {
+    set.iter()
+        .map(|text| text.parse().map_err(|error| Failure::input(format!("--set {text}: {error}"))))
+        .collect()
+}
+
+fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    let mut files = Vec::new();
+    for path in paths {
+        if path.is_dir() {
+            let found = folder::scenario_files(path);
+            files.extend(found.map_err(|problems: Problems| Failure::input(problems.render()))?);
+        } else {
+            files.push(path.clone());
+        }
+    }
+    Ok(files)
+}
+
+fn write_log(run: &ScenarioRun, path: &Path) -> Result<(), Failure> {
+    let place = |error: &dyn std::fmt::Display| {
+        Failure::input(format!("cannot write {}: {error}", path.display()))
+    };
+    let file = File::create(path).map_err(|error| place(&error))?;
+    run.write_log(BufWriter::new(file)).map_err(|error| place(&error))?;
+    Ok(())
+}
+
+fn render(
+    text: &mut String,
+    runs: &[ScenarioRun],
+    args: &RunArgs,
+    format: Format,
+    output: &Output,
+) {
+    match format {
+        Format::Human => {
+            for run in runs {
+                text.push_str(&render::run::human(run, args.why, output));
+            }
+            if runs.len() > 1 {
+                let held = runs.iter().filter(|run| run.passed()).count();
+                text.push_str(&format!("{held} of {} scenarios hold\n", runs.len()));
+            }
+        }
+        Format::Json => {
+            let all: Vec<_> = runs.iter().map(render::run::machine).collect();
+            let value = match <[_; 1]>::try_from(all) {
+                Ok([one]) => one,
+                Err(all) => serde_json::Value::Array(all),
+            };
+            text.push_str(&format!("{value:#}\n"));
+        }
+        Format::Jsonl => {
+            for run in runs {
+                text.push_str(&format!("{}\n", render::run::machine(run)));
+            }
+        }
+        Format::Csv | Format::Md => text.push_str(&render::run::table(runs, format)),
+    }
+}

@@ -1,0 +1,8 @@
+//! Results as text: for people, for machines, for tables.
+
+pub mod figures;
+pub mod json;
+pub mod ledger;
+pub mod plan;
+pub mod run;
+pub mod table;

@@ -1,0 +1,171 @@
+//! Results of `run`.
+
+use super::{figures, json, ledger};
+use crate::output::{Output, Tone};
+use plimsoll_core::{
+    engine::startup::{StartEnd, Refused},
+    memory::ledger::Account,
+    units::Tokens,
+};
+use plimsoll_replay::{outcome::Claim, run::ScenarioRun};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+
+/// The first line of a result: the word that says it all, and the scenario.
+fn headline(run: &ScenarioRun, output: &Output) -> String {
+    let word = match (run.passed(), run.claims.is_empty()) {
+        (true, false) => output.paint(Tone::Good, "holds"),
+        (true, true) => output.paint(Tone::Good, "ok"),
+        (false, _) => output.paint(Tone::Bad, "FAILS"),
+    };
+    format!("{word}  {}  {}", run.scenario.name, ending(run))
+}
+
+/// How the start ended, in one sentence.
+fn ending(run: &ScenarioRun) -> String {
+    match &run.ran.start.end {
+        StartEnd::Ready => {
+            let tokens = ["max_total_num_tokens", "kv_cache_tokens"];
+            let tokens = tokens.iter().find_map(|name| run.ran.start.figure(name));
+            let tokens = tokens.map_or_else(String::new, |f| figures::value(&f.value));
+            let left = run.ran.start.reading("after_graphs").map(|free| free.least());
+            let left = left.map_or_else(String::new, |bytes| format!(", {bytes} left after graphs"));
+            format!("started with {tokens} tokens{left}")
+        }
+        StartEnd::Refused(refused) => format!("refused ({}): {}", refused.code, refused.message),
+        StartEnd::OutOfMemory(error) => error.to_string(),
+    }
+}
+
+/// One result for people.
+pub fn human(run: &ScenarioRun, derive: bool, output: &Output) -> String {
+    let mut out = headline(run, output);
+    let _ = writeln!(out);
+    for claim in &run.claims {
+        let _ = writeln!(out, "{}", claim_line(claim, output));
+    }
+    if let StartEnd::Refused(refused) = &run.ran.start.end {
+        out.push_str(&ways_out(refused, output));
+    }
+    if !run.passed() || derive {
+        out.push_str(&ledger::table(&run.ran.ledger, &beside(run)).human());
+    }
+    if derive {
+        out.push_str(&figures::derivations(run.ran.start.figures()));
+    }
+    let digests = &run.digests;
+    let seed = run.scenario.seed;
+    let line = format!(
+        "  digest decisions {} full {}  seed {seed}",
+        short(&digests.decisions),
+        short(&digests.full)
+    );
+    let _ = writeln!(out, "{}", output.paint(Tone::Dim, &line));
+    out
+}
+
+fn short(digest: &str) -> &str {
+    digest.get(..16).unwrap_or(digest)
+}
+
+fn claim_line(claim: &Claim, output: &Output) -> String {
+    let path = claim.path.to_string();
+    let path = path.strip_prefix("expect.").unwrap_or(&path);
+    if claim.holds() {
+        format!("  {} {path}: {}", output.paint(Tone::Good, "ok   "), claim.got)
+    } else {
+        let word = output.paint(Tone::Bad, "FAILS");
+        format!("  {word} {path}: expected {}, got {}", claim.expected, claim.got)
+    }
+}
+
+/// The engine's words and what to change.
+pub fn ways_out(refused: &Refused, output: &Output) -> String {
+    let mut out = String::new();
+    if let Some(message) = &refused.engine_message {
+        let _ = writeln!(out, "  the engine prints: {message}");
+    }
+    for remedy in &refused.remedies {
+        let value = remedy.value.as_deref().map_or_else(String::new, |v| format!(" to {v}"));
+        let change = format!("{} {}{value}", remedy.direction, remedy.flag);
+        let _ =
+            writeln!(out, "  help: {}: {}", output.paint(Tone::Change, &change), remedy.effect);
+    }
+    out
+}
+
+/// Tokens beside the pool.
+fn beside(run: &ScenarioRun) -> Vec<ledger::Beside> {
+    let count = |name: &str| match run.ran.start.figure(name).map(|f| &f.value) {
+        Some(plimsoll_core::figure::FigureValue::Count(n)) => Some(Tokens(*n)),
+        _ => None,
+    };
+    let pool = count("max_total_num_tokens").or_else(|| count("kv_cache_tokens"));
+    pool.map(|tokens| ledger::Beside { account: Account::KvPool, tokens }).into_iter().collect()
+}
+
+/// One result for machines.
+pub fn machine(run: &ScenarioRun) -> Value {
+    let claims: Vec<Value> = run
+        .claims
+        .iter()
+        .map(|claim| {
+            json!({
+                "path": claim.path.to_string(),
+                "expected": claim.expected,
+                "got": claim.got,
+                "holds": claim.holds(),
+            })
+        })
+        .collect();
+    let refusal = match &run.ran.start.end {
+        StartEnd::Refused(refused) => json!({ "code": refused.code, "message": refused.message }),
+        StartEnd::Ready | StartEnd::OutOfMemory(_) => Value::Null,
+    };
+    json!({
+        "schema": "plimsoll.run/1",
+        "scenario": run.scenario.name,
+        "seed": run.scenario.seed,
+        "passed": run.passed(),
+        "outcome": run.outcome.ending.as_str(),
+        "refusal": refusal,
+        "claims": claims,
+        "figures": json::figures(run.ran.start.figures()),
+        "ledger": json::ledger(&run.ran.ledger),
+        "digests": { "decisions": run.digests.decisions, "full": run.digests.full },
+    })
+}
+
+/// One row a scenario.
+pub fn table(runs: &[ScenarioRun], format: crate::args::Format) -> String {
+    use super::table::{Align, Table, csv_cell};
+    let columns = [
+        ("scenario", Align::Left),
+        ("passed", Align::Left),
+        ("outcome", Align::Left),
+        ("pool_tokens", Align::Right),
+        ("free_after_graphs_bytes", Align::Right),
+        ("decisions_digest", Align::Left),
+    ];
+    let mut table = Table::new(&columns);
+    let mut csv = columns.map(|(name, _)| name).join(",") + "\n";
+    for run in runs {
+        let tokens = beside(run).first().map(|b| b.tokens.0.to_string()).unwrap_or_default();
+        let left = run.ran.start.reading("after_graphs").map(|free| free.least().0.to_string());
+        let cells = vec![
+            run.scenario.name.clone(),
+            run.passed().to_string(),
+            run.outcome.ending.as_str().to_owned(),
+            tokens,
+            left.unwrap_or_default(),
+            run.digests.decisions.clone(),
+        ];
+        let line: Vec<String> = cells.iter().map(|cell| csv_cell(cell)).collect();
+        let _ = writeln!(csv, "{}", line.join(","));
+        table.row(cells);
+    }
+    match format {
+        crate::args::Format::Md => table.markdown(),
+        _ => csv,
+    }
+}
