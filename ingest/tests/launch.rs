@@ -616,7 +616,7 @@ fn pieces() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn no_text_panics(text in "\\PC{0,200}") {
@@ -635,6 +635,20 @@ proptest! {
         let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
         let _ = parse_command(LaunchInput::Argv(&words), &ctx);
         let _ = with_flag(&words, "--tp", Some("2"));
+    }
+
+    #[test]
+    fn a_flag_set_in_a_text_is_read_back(words in pieces()) {
+        let text = format!("{words}\nsglang serve m --tp 4 --page-size 16");
+        let read = |t: &str| parse_command(LaunchInput::Text(t), &Context::default());
+        let Ok(before) = read(&text) else { return Ok(()) };
+        let Some(changed) = plimsoll_ingest::launch::text_with_flag(&text, "--page-size", Some("64")) else {
+            return Ok(());
+        };
+        if let (EngineLaunch::Sglang(before), Ok(after)) = (before.engine, read(&changed)) {
+            let EngineLaunch::Sglang(after) = after.engine else { panic!("{changed}") };
+            prop_assert_eq!(*after, ServerArgs { page_size: Some(64), ..*before }, "{}", changed);
+        }
     }
 
     #[test]
