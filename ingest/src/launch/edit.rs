@@ -16,13 +16,11 @@ pub fn with_flag(tokens: &[String], flag: &str, value: Option<&str>) -> Vec<Stri
     let found = program::search_argv(tokens).ok();
     let server = found.as_ref().and_then(|found| found.servers.first());
     let Some(server) = server else { return appended(tokens, flag, value) };
-    // The arguments of a server in plain words are the tail of the tokens.
-    let direct = tokens.len().checked_sub(server.args.len()).filter(|start| {
-        let tail = tokens.get(*start..).unwrap_or_default();
-        *start > 0 && tail.iter().zip(&server.args).all(|(a, b)| *a == b.text)
-    });
-    if let Some(start) = direct {
-        return in_words(server.engine, tokens, start, flag, value);
+    if !server.nested {
+        // The arguments of a server in plain words are the tail of the tokens.
+        let (head, tail) = tokens.split_at(tokens.len().saturating_sub(server.args.len()));
+        let change = Change::of(server.engine, tail, flag, value);
+        return [head, &change.applied(tail)].concat();
     }
     let mut out = tokens.to_vec();
     for slot in out.iter_mut().filter(|t| t.contains(char::is_whitespace)) {
@@ -34,21 +32,90 @@ pub fn with_flag(tokens: &[String], flag: &str, value: Option<&str>) -> Vec<Stri
     appended(tokens, flag, value)
 }
 
+/// `text`, a shell text that starts a server, with `flag` set to `value`.
+///
+/// A flag that stands already gets the new value in place; a new one, or one that comes out of a variable,
+/// goes behind the server's last word. Everything else stays as typed, continuations and comments included.
+/// `None` when the text starts no server, or cannot be changed so: the result is read again, and must hold
+/// the server's words with this one change.
+#[must_use]
+pub fn text_with_flag(text: &str, flag: &str, value: Option<&str>) -> Option<String> {
+    let found = program::search_text(text).ok()?;
+    let server = found.servers.first()?;
+    let words: Vec<String> = server.args.iter().map(|w| w.text.clone()).collect();
+    let in_place = Change::of(server.engine, &words, flag, value);
+    [in_place, Change::behind(&words, flag, value)].iter().find_map(|change| {
+        let changed = change.in_text(text, &server.args)?;
+        let again = program::search_text(&changed).ok()?;
+        let args = again.servers.first()?.args.iter().map(|w| w.text.as_str());
+        args.eq(change.applied(&words).iter().map(String::as_str)).then_some(changed)
+    })
+}
+
+/// `dropped` words from `at` give way to `insert`.
+struct Change {
+    at: usize,
+    dropped: usize,
+    insert: Vec<String>,
+}
+
+impl Change {
+    /// In place of the last `flag` among `words`, in whatever spelling, else behind them.
+    fn of(engine: Engine, words: &[String], flag: &str, value: Option<&str>) -> Self {
+        let wanted = row_of(engine, flag).map(|row| row.name);
+        let found = words.iter().enumerate().rfind(|(_, word)| {
+            let name = word.split('=').next().unwrap_or_default();
+            let same = || wanted.is_some() && row_of(engine, name).map(|row| row.name) == wanted;
+            is_flag(word) && (name == flag || same())
+        });
+        let Some((at, word)) = found else { return Self::behind(words, flag, value) };
+        match (word.split_once('='), value) {
+            (Some((typed, _)), Some(value)) => {
+                Self { at, dropped: 1, insert: vec![format!("{typed}={value}")] }
+            }
+            (Some((typed, _)), None) => Self { at, dropped: 1, insert: vec![typed.to_owned()] },
+            (None, value) => {
+                let after = words.get(at + 1..).unwrap_or_default();
+                let dropped = 1 + taken(engine, word, after);
+                Self { at, dropped, insert: spelled(word, value) }
+            }
+        }
+    }
+
+    fn behind(words: &[String], flag: &str, value: Option<&str>) -> Self {
+        Self { at: words.len(), dropped: 0, insert: spelled(flag, value) }
+    }
+
+    fn applied(&self, words: &[String]) -> Vec<String> {
+        let head = words.get(..self.at).unwrap_or_default();
+        let tail = words.get(self.at + self.dropped..).unwrap_or_default();
+        [head, &self.insert, tail].concat()
+    }
+
+    fn in_text(&self, text: &str, words: &[Word]) -> Option<String> {
+        let insert: Vec<String> = self.insert.iter().map(|w| super::quote(w)).collect();
+        let insert = insert.join(" ");
+        if self.dropped == 0 {
+            let end = words.last()?.end?;
+            return Some(format!("{} {insert}{}", text.get(..end)?, text.get(end..)?));
+        }
+        let (start, _) = words.get(self.at)?.span()?;
+        let (_, end) = words.get(self.at + self.dropped - 1)?.span()?;
+        Some(format!("{}{insert}{}", text.get(..start)?, text.get(end..)?))
+    }
+}
+
 fn spelled(flag: &str, value: Option<&str>) -> Vec<String> {
-    let mut out = vec![flag.to_owned()];
     match value {
         // `-1` may follow a flag; another word with a dash would be taken for one.
-        Some(value) if is_flag(value) => out = vec![format!("{flag}={value}")],
-        Some(value) => out.push(value.to_owned()),
-        None => {}
+        Some(value) if is_flag(value) => vec![format!("{flag}={value}")],
+        Some(value) => vec![flag.to_owned(), value.to_owned()],
+        None => vec![flag.to_owned()],
     }
-    out
 }
 
 fn appended(tokens: &[String], flag: &str, value: Option<&str>) -> Vec<String> {
-    let mut out = tokens.to_vec();
-    out.extend(spelled(flag, value));
-    out
+    Change::behind(tokens, flag, value).applied(tokens)
 }
 
 fn row_of(engine: Engine, name: &str) -> Option<&'static Row> {
@@ -59,76 +126,14 @@ fn row_of(engine: Engine, name: &str) -> Option<&'static Row> {
     }
 }
 
-fn in_words(
-    engine: Engine,
-    tokens: &[String],
-    start: usize,
-    flag: &str,
-    value: Option<&str>,
-) -> Vec<String> {
-    let wanted = row_of(engine, flag).map(|row| row.name);
-    let name = |token: &str| token.split('=').next().unwrap_or_default().to_owned();
-    let same = |token: &String| {
-        let name = name(token);
-        name == flag || (wanted.is_some() && row_of(engine, &name).map(|r| r.name) == wanted)
-    };
-    let tail = tokens.get(start..).unwrap_or_default();
-    let Some(at) = tail.iter().rposition(|t| is_flag(t) && same(t)).map(|i| i + start) else {
-        return appended(tokens, flag, value);
-    };
-    let Some(token) = tokens.get(at) else { return appended(tokens, flag, value) };
-    let typed = name(token);
-    let (old, attached) = (row_of(engine, &typed), token.contains('='));
-    let after = tokens.get(at + 1..).unwrap_or_default();
-    let values = after.iter().take_while(|t| !is_flag(t)).count();
-    let dropped = match old.map(|row| row.arity) {
-        _ if attached => 0,
+/// How many of the words after a flag are its values.
+fn taken(engine: Engine, typed: &str, after: &[String]) -> usize {
+    let values = after.iter().take_while(|word| !is_flag(word)).count();
+    match row_of(engine, typed).map(|row| row.arity) {
         Some(Arity::None) => 0,
-        Some(Arity::One | Arity::Optional) => values.min(1),
+        Some(Arity::One | Arity::Optional) | None => values.min(1),
         Some(Arity::AtLeastOne | Arity::Any) => values,
-        None => values.min(usize::from(value.is_some())),
-    };
-    let mut out = tokens.get(..at).unwrap_or_default().to_vec();
-    match value {
-        Some(value) if attached => out.push(format!("{typed}={value}")),
-        _ => out.extend(spelled(&typed, value)),
     }
-    out.extend(after.iter().skip(dropped).cloned());
-    out
-}
-
-/// `text`, a shell text that starts a server, with `flag` set to `value`.
-///
-/// A text of one plain command is changed as [`with_flag`] changes words and rendered anew. In a script
-/// the flag goes behind the server's last word, where it wins over an earlier one, and the rest stays as
-/// typed. `None` when the text starts no server.
-#[must_use]
-pub fn text_with_flag(text: &str, flag: &str, value: Option<&str>) -> Option<String> {
-    let found = program::search_text(text).ok()?;
-    let server = found.servers.first()?;
-    let plain = !text.contains(['\n', '$', '>', '<', '`', ';', '|', '&', '#']);
-    let words = shlex::split(text).filter(|words| plain && !words.is_empty());
-    if let Some(words) = words {
-        return Some(super::render(&with_flag(&words, flag, value)));
-    }
-    let insert: Vec<String> = spelled(flag, value).iter().map(|w| super::quote(w)).collect();
-    let at =
-        server.args.last().and_then(|word| end_of(text, word)).unwrap_or(text.trim_end().len());
-    let (before, after) = text.split_at_checked(at)?;
-    Some(format!("{before} {}{after}", insert.join(" ")))
-}
-
-/// The byte of `text` behind `word`, closing quotes included.
-fn end_of(text: &str, word: &Word) -> Option<usize> {
-    let last = *word.map.last()? as usize;
-    let rest = text.get(last..)?;
-    let source = rest.chars().next()?;
-    if source != '$' && !word.text.ends_with(source) {
-        return None;
-    }
-    let stop = |c: char| c.is_whitespace() || matches!(c, ';' | '|' | '&' | '>' | '<' | ')');
-    let skip = source.len_utf8();
-    Some(last + skip + rest.get(skip..)?.find(stop).unwrap_or(rest.len() - skip))
 }
 
 #[cfg(test)]
@@ -185,6 +190,28 @@ mod tests {
         let text = "export N=8\nvllm serve m \\\n  -tp $N > log 2>&1 # go\n";
         let want = "export N=8\nvllm serve m \\\n  -tp $N --enforce-eager > log 2>&1 # go\n";
         assert_eq!(text_with_flag(text, "--enforce-eager", None).as_deref(), Some(want));
+        let want = text.replace("-tp $N", "-tp 4");
+        assert_eq!(text_with_flag(text, "--tensor-parallel-size", Some("4")), Some(want));
+        let text = "sglang serve m \\\n  --cuda-graph-bs 1 2 \\\n  --dtype='half' # x";
+        let want = text.replace("1 2", "1");
+        assert_eq!(text_with_flag(text, "--cuda-graph-bs", Some("1")), Some(want));
+        let want = text.replace("--dtype='half'", "--dtype=auto");
+        assert_eq!(text_with_flag(text, "--dtype", Some("auto")), Some(want));
+        let text = "A='--tp 8 --page-size 16'\nsglang serve m $A && echo";
+        let want = text.replace("$A &&", "$A --tp 4 &&");
+        assert_eq!(text_with_flag(text, "--tp", Some("4")), Some(want));
+        let text = "C='vllm serve m -tp 2'\nbash -c \"$C\"";
+        assert_eq!(text_with_flag(text, "-tp", Some("4")), None);
+        let text = "a=1\ndocker run i bash -c \"vllm serve m -tp 2\" && echo";
+        let want = text.replace("-tp 2", "-tp 2 --enforce-eager");
+        assert_eq!(text_with_flag(text, "--enforce-eager", None), Some(want));
+        let want = text.replace("-tp 2", "-tp 8");
+        assert_eq!(text_with_flag(text, "-tp", Some("8")), Some(want));
+        let want = text.replace("-tp 2", "-tp 2 --hf-overrides '{}'");
+        assert_eq!(text_with_flag(text, "--hf-overrides", Some("{}")), Some(want));
+        // In single quotes the same would end the outer word.
+        let text = "cd / && bash -c 'vllm serve m -tp 2'";
+        assert_eq!(text_with_flag(text, "--hf-overrides", Some("{\"a\": 1}")), None);
         assert_eq!(text_with_flag("echo", "--x", None), None);
     }
 }

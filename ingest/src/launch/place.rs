@@ -83,11 +83,36 @@ pub(crate) struct Word {
     pub place: Place,
     /// For each byte of `text`, the byte it came from in its source; empty when there is none.
     pub map: Vec<u32>,
+    /// The byte of its source at which it starts, quotes included; `None` where it shares an
+    /// expansion with other words or has no text as its source.
+    pub start: Option<usize>,
+    /// The byte behind it, quotes included.
+    pub end: Option<usize>,
 }
 
 impl Word {
     pub(crate) fn new(text: impl Into<String>, place: Place) -> Self {
-        Self { text: text.into(), place, map: Vec::new() }
+        Self { text: text.into(), place, map: Vec::new(), start: None, end: None }
+    }
+
+    /// From the first byte to the one behind the last.
+    pub(crate) fn span(&self) -> Option<(usize, usize)> {
+        Some((self.start?, self.end?)).filter(|(start, end)| start < end)
+    }
+
+    /// Turns bytes of the text of `outer` into bytes of the source of `outer`. Bytes that come from
+    /// an expansion have none.
+    pub(crate) fn lift(&mut self, outer: &Self) {
+        let at = |byte: usize| {
+            let here = *outer.map.get(byte)?;
+            let beside = [byte.checked_sub(1), byte.checked_add(1)];
+            let shared = beside.into_iter().flatten().any(|b| outer.map.get(b) == Some(&here));
+            (!shared).then_some(here as usize)
+        };
+        self.start = self.start.and_then(at);
+        // The last byte decides; what follows it may already be the closing quote.
+        self.end = self.end.and_then(|end| at(end.checked_sub(1)?)).map(|last| last + 1);
+        self.map.clear();
     }
 
     /// The last path component: `/usr/bin/python3` is `python3`.

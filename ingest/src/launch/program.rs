@@ -61,6 +61,8 @@ pub(crate) struct Server {
     /// The words after the program.
     pub args: Vec<Word>,
     pub place: Place,
+    /// Whether it stands inside a quoted word.
+    pub nested: bool,
 }
 
 /// `sglang==0.5.8` and the like.
@@ -177,7 +179,7 @@ fn command(
         around(prefix, found);
         let place = prefix.first().or(args.first()).map_or(Place::Whole, |w| w.place.clone());
         let program = program(prefix, &entry);
-        found.servers.push(Server { engine, program, args: args.to_vec(), place });
+        found.servers.push(Server { engine, program, args: args.to_vec(), place, nested: false });
         return Ok(());
     }
     let nested = words.iter().position(|w| {
@@ -195,8 +197,12 @@ fn command(
     if found.servers.len() > before {
         around(prefix, found);
         let outer = program(prefix, "");
-        for server in found.servers.iter_mut().skip(before).filter(|_| !outer.is_empty()) {
-            server.program = format!("{outer} > {}", server.program);
+        for server in found.servers.iter_mut().skip(before) {
+            if !outer.is_empty() {
+                server.program = format!("{outer} > {}", server.program);
+            }
+            server.nested = true;
+            server.args.iter_mut().for_each(|arg| arg.lift(word));
         }
     }
     Ok(())

@@ -37,6 +37,10 @@ struct Builder {
     text: String,
     map: Vec<u32>,
     start: Option<usize>,
+    /// Behind the last character that belongs to it; 0 where that is inside an expansion.
+    end: usize,
+    /// It shares an expansion with another word.
+    spread: bool,
 }
 
 impl Builder {
@@ -133,7 +137,10 @@ impl<'a> Lexer<'a> {
 
     fn finish(&self, word: Builder, words: &mut Vec<Word>) {
         if let Some(start) = word.start {
-            words.push(Word { text: word.text, place: self.place(start), map: word.map });
+            let end = Some(word.end).filter(|end| *end > start);
+            let start_known = (!word.spread).then_some(start);
+            let place = self.place(start);
+            words.push(Word { text: word.text, place, map: word.map, start: start_known, end });
         }
     }
 
@@ -145,6 +152,7 @@ impl<'a> Lexer<'a> {
     ) -> Result<Step, ShellError> {
         while let Some(c) = self.peek() {
             let at = self.at;
+            word.end = at;
             match c {
                 '\n' => {
                     self.bump();
@@ -186,6 +194,7 @@ impl<'a> Lexer<'a> {
                 }
             }
         }
+        word.end = self.at;
         Ok(Step::Continue)
     }
 
@@ -280,9 +289,8 @@ impl<'a> Lexer<'a> {
         self.bump();
         let rest = self.rest();
         if rest.starts_with('(') {
-            let end = balanced(rest);
-            self.at += end;
-            word.push_str(self.text.get(at..self.at).unwrap_or_default(), at);
+            self.at = at;
+            self.literal(word, balanced(rest) + 1);
             return Ok(());
         }
         if rest.starts_with('\'') && quoting == Quoting::None {
@@ -325,9 +333,11 @@ impl<'a> Lexer<'a> {
         };
         for (i, field) in fields.iter().enumerate() {
             if i > 0 {
+                word.end = 0;
                 self.finish(std::mem::take(word), words);
             }
             word.push_str(field, at);
+            word.spread |= fields.len() > 1;
         }
     }
 
@@ -351,13 +361,20 @@ impl<'a> Lexer<'a> {
         Err(ShellError::OpenQuote { quote: '\'', place: self.place(opened) })
     }
 
-    /// A command substitution is kept as typed.
+    /// A command substitution is kept as typed; an open one is a plain character.
     fn backtick(&mut self, word: &mut Builder) {
-        let at = self.at;
-        self.bump();
-        let end = self.rest().find('`').map_or(self.text.len(), |i| self.at + i + 1);
-        self.at = end;
-        word.push_str(self.text.get(at..end).unwrap_or_default(), at);
+        let line = self.rest().split('\n').next().unwrap_or_default();
+        let close = line.get(1..).and_then(|inner| inner.find('`'));
+        self.literal(word, close.map_or(1, |at| at + 2));
+    }
+
+    /// Takes the next `bytes` as they stand.
+    fn literal(&mut self, word: &mut Builder, bytes: usize) {
+        let end = self.at + bytes;
+        while let Some(c) = self.peek().filter(|_| self.at < end) {
+            word.push(c, self.at);
+            self.bump();
+        }
     }
 
     /// `NAME=( … )`: the words become one word, joined by a mark.
