@@ -188,6 +188,9 @@ fn modelopt(config: &Fields<'_>) -> Result<Quant, ConfigError> {
 }
 
 fn scheme_is_fp8(config: &Fields<'_>) -> Result<bool, ConfigError> {
+    if let Some(Value::String(name)) = config.get("kv_cache_scheme") {
+        return Ok(name.to_ascii_lowercase().contains("fp8"));
+    }
     let Some(scheme) = config.object("kv_cache_scheme")? else { return Ok(false) };
     Ok(scheme.text("type")? == Some("float") && scheme.number("num_bits", (1, 64))? == Some(8))
 }

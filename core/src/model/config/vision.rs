@@ -3,9 +3,14 @@
 use crate::model::{
     detail::{VisionBasis, VisionWeights},
     error::ConfigError,
-    fields::{Fields, LAYERS, WIDTH},
+    fields::{Fields, LAYERS},
     geometry::VisionTower,
 };
+
+/// Widths in a tower: 1 to 65,536, so that no product leaves 64 bits.
+const WIDTH: (u64, u64) = (1, 1 << 16);
+/// Positions along one side.
+const SIDE: (u64, u64) = (1, 1 << 12);
 
 /// A tower and its weights.
 pub(super) type Vision = (VisionTower, VisionWeights);
@@ -60,11 +65,11 @@ fn weights(
     if kind == "gemma4_vision" {
         positions *= 2;
     }
-    if let Some(side) = config.number("init_pos_emb_height", WIDTH)? {
-        positions = side * config.number("init_pos_emb_width", WIDTH)?.unwrap_or(side);
+    if let Some(side) = config.number("init_pos_emb_height", SIDE)? {
+        positions = side * config.number("init_pos_emb_width", SIDE)?.unwrap_or(side);
     }
     let merge = match config.numbers("merge_kernel_size", LAYERS)? {
-        Some(sides) => sides.iter().fold(1, |a, b| a * b.min(&64)),
+        Some(sides) => sides.iter().take(2).fold(1, |a, b| a * b.min(&64)),
         None => config.number("spatial_merge_size", LAYERS)?.map_or(1, |m| m.min(64).pow(2)),
     };
     let out = config.first(&["out_hidden_size", "text_hidden_size", "projection_dim"], WIDTH)?;
