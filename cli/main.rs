@@ -1,4 +1,5 @@
 //! The `plimsoll` binary: reads the command line and hands over to one verb.
+#![allow(unreachable_pub, reason = "a binary has no public items")]
 
 mod args;
 mod commands;

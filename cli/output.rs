@@ -13,8 +13,6 @@ pub struct Output {
 /// What a word means; the word itself says it too.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tone {
-    /// The verdict.
-    Bold,
     /// It fails.
     Bad,
     /// It is close.
@@ -28,10 +26,9 @@ pub enum Tone {
 }
 
 impl Tone {
-    const fn style(self) -> Style {
+    fn style(self) -> Style {
         let color = |c: AnsiColor| Style::new().fg_color(Some(Color::Ansi(c)));
         match self {
-            Self::Bold => Style::new().bold(),
             Self::Bad => color(AnsiColor::Red).bold(),
             Self::Close => color(AnsiColor::Yellow).bold(),
             Self::Good => color(AnsiColor::Green).bold(),

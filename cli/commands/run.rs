@@ -8,7 +8,7 @@ use crate::{
 };
 use plimsoll_replay::{
     folder,
-    problem::Problems,
+    problem::{Problem, Problems},
     run::{ScenarioRun, run_scenario},
     scenario::{Override, Scenario},
 };
@@ -59,7 +59,11 @@ fn one(file: &Path, overrides: &[Override]) -> Result<ScenarioRun, String> {
 
 fn overrides(set: &[String]) -> Result<Vec<Override>, Failure> {
     set.iter()
-        .map(|text| text.parse().map_err(|error| Failure::input(format!("--set {text}: {error}"))))
+        .map(|text| {
+            text.parse().map_err(|problem: Box<Problem>| {
+                Failure::input(Problems::new("--set", text, vec![*problem]).render())
+            })
+        })
         .collect()
 }
 

@@ -34,7 +34,12 @@ pub fn estimate(estimate: Estimate) -> String {
     if estimate.is_exact() {
         estimate.mid.to_string()
     } else {
-        format!("{} ({:.2} to {:.2})", estimate.mid, estimate.low.as_gib_f64(), estimate.high.as_gib_f64())
+        format!(
+            "{} ({:.2} to {:.2})",
+            estimate.mid,
+            estimate.low.as_gib_f64(),
+            estimate.high.as_gib_f64()
+        )
     }
 }
 

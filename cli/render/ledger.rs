@@ -21,7 +21,11 @@ fn gib(bytes: Bytes) -> String {
 }
 
 fn share(bytes: Bytes, of: Bytes) -> String {
-    if of == Bytes::ZERO { String::new() } else { format!("{:.1} %", 100.0 * bytes.0 as f64 / of.0 as f64) }
+    if of == Bytes::ZERO {
+        String::new()
+    } else {
+        format!("{:.1} %", 100.0 * bytes.0 as f64 / of.0 as f64)
+    }
 }
 
 fn interval(estimate: Estimate) -> String {

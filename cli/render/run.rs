@@ -3,7 +3,7 @@
 use super::{figures, json, ledger};
 use crate::output::{Output, Tone};
 use plimsoll_core::{
-    engine::startup::{StartEnd, Refused},
+    engine::startup::{Refused, StartEnd},
     memory::ledger::Account,
     units::Tokens,
 };
@@ -29,7 +29,8 @@ fn ending(run: &ScenarioRun) -> String {
             let tokens = tokens.iter().find_map(|name| run.ran.start.figure(name));
             let tokens = tokens.map_or_else(String::new, |f| figures::value(&f.value));
             let left = run.ran.start.reading("after_graphs").map(|free| free.least());
-            let left = left.map_or_else(String::new, |bytes| format!(", {bytes} left after graphs"));
+            let left =
+                left.map_or_else(String::new, |bytes| format!(", {bytes} left after graphs"));
             format!("started with {tokens} tokens{left}")
         }
         StartEnd::Refused(refused) => format!("refused ({}): {}", refused.code, refused.message),
@@ -88,8 +89,7 @@ pub fn ways_out(refused: &Refused, output: &Output) -> String {
     for remedy in &refused.remedies {
         let value = remedy.value.as_deref().map_or_else(String::new, |v| format!(" to {v}"));
         let change = format!("{} {}{value}", remedy.direction, remedy.flag);
-        let _ =
-            writeln!(out, "  help: {}: {}", output.paint(Tone::Change, &change), remedy.effect);
+        let _ = writeln!(out, "  help: {}: {}", output.paint(Tone::Change, &change), remedy.effect);
     }
     out
 }

@@ -9,7 +9,6 @@ use plimsoll_core::estimate::baseline::{BaselineInputs, ExtraGroups, baseline};
 use plimsoll_core::estimate::graphs::{
     DecodeGraphs, LayerKind, Speculation, decode_graphs, prefill_graphs,
 };
-use plimsoll_core::estimate::load::{LoadInputs, WeightForm, load_extra};
 use plimsoll_core::estimate::logits::{LogprobChunks, Sampling, input_logprobs, sampler};
 use plimsoll_core::estimate::moe::{MoeKernel, SharedExperts};
 use plimsoll_core::estimate::shape::{AttentionShape, MlpNames, MoeShape, QkNorm, ShapeInputs};
@@ -20,7 +19,7 @@ use plimsoll_core::estimate::workspace::{
     AttentionBackend, Determinism, attention_workspace, cublas_workspace, custom_all_reduce,
     symmetric_memory, vllm_mla_prefix,
 };
-use plimsoll_core::estimate::{Engine, Figure, total};
+use plimsoll_core::estimate::{Engine, Figure};
 use plimsoll_core::figure::{Estimate, Tag};
 use plimsoll_core::policy::sglang::version::Version;
 use plimsoll_core::units::{Bytes, MIB};
@@ -165,26 +164,6 @@ fn workspaces_by_engine_release_and_model() {
     assert_eq!(mib_of(&vllm_mla_prefix(&kimi(), 131_072, 256, 64)), 72);
 }
 
-/// 72.33 GiB were used for the founding case where its tensors take about 71.8.
-#[test]
-fn load_extras_of_the_founding_case() {
-    let shape = kimi();
-    let inputs = LoadInputs {
-        engine: Engine::Sglang,
-        shape: &shape,
-        tp: 8,
-        form: WeightForm::Repacked,
-        lora: Bytes::ZERO,
-    };
-    let parts = load_extra(&inputs);
-    assert_eq!(parts.len(), 2);
-    assert_eq!(parts[1].value, Estimate::exact(Bytes(61 * 8 * 256 * 512 * 2)));
-    let sum = total(&parts);
-    assert!(sum.low.as_gib_f64() < 0.5 && sum.high.as_gib_f64() > 0.5, "{sum:?}");
-    let with_lora = load_extra(&LoadInputs { lora: Bytes::gib(3), ..inputs });
-    assert_eq!(total(&with_lora).mid, sum.mid + Bytes::gib(3));
-}
-
 /// Other programs lower the baseline one to one, a device that they fill leaves nothing.
 #[test]
 fn other_programs_count_in_full() {
@@ -304,14 +283,6 @@ proptest! {
         };
         ordered(decode_graphs(&graphs).value);
         ordered(prefill_graphs(Estimate::exact(Bytes(n[3]))).value);
-        let load = LoadInputs {
-            engine: Engine::Sglang,
-            shape: &shape,
-            tp: n[0],
-            form: WeightForm::Online,
-            lora: Bytes(n[5]),
-        };
-        load_extra(&load).iter().for_each(|figure| ordered(figure.value));
         let free = baseline(&BaselineInputs {
             device: &device,
             engine: Engine::Vllm,

@@ -6,6 +6,7 @@ pub mod digest;
 pub mod folder;
 pub mod outcome;
 pub mod path;
+pub mod plan;
 pub mod problem;
 pub mod record;
 pub mod run;

@@ -6,7 +6,6 @@
 pub mod activation;
 pub mod baseline;
 pub mod graphs;
-pub mod load;
 pub mod logits;
 pub mod moe;
 pub mod shape;

@@ -15,6 +15,15 @@ pub enum Tenancy {
     Shared,
 }
 
+/// Whether what is left after graphs was measured on a start with this launch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Evidence {
+    /// It was: the ceiling is as good as its figures.
+    Measured,
+    /// It is an estimate: the engine's automatic value is the first to try.
+    Estimated,
+}
+
 /// What advice is made from.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct AdviceInputs {
@@ -26,6 +35,8 @@ pub struct AdviceInputs {
     pub window: Window,
     /// Who else is there.
     pub tenancy: Tenancy,
+    /// What the ceiling rests on.
+    pub evidence: Evidence,
 }
 
 /// What to do with the fraction.
@@ -50,35 +61,49 @@ pub enum Advice {
 /// The advice for one start.
 #[must_use]
 pub fn advise(inputs: &AdviceInputs) -> Advice {
-    let window = inputs.window;
-    if window.is_empty() {
+    if inputs.window.is_empty() {
         return Advice::NoFraction;
     }
     let target = target(inputs);
-    if inputs.current <= window.floor {
+    if inputs.current <= inputs.window.floor {
         return Advice::Raise { to: target };
     }
-    let limit = floor_to_cents(window.ceiling);
-    if inputs.current <= window.ceiling - STEP / 2.0 || inputs.current <= limit - STEP {
+    let one_below = limit(inputs) - STEP;
+    let spends_the_reserve = trusted_automatic(inputs)
+        .is_some_and(|automatic| inputs.current > automatic + STEP && target < inputs.current);
+    if !spends_the_reserve && inputs.current <= one_below + 1e-9 {
         return Advice::Keep;
     }
     if target < inputs.current { Advice::Lower { to: target } } else { Advice::Keep }
 }
 
-/// Two steps below the limit; nearer to it where the window is narrow. On a dedicated device the
-/// automatic value is taken when it lies in the window and below that.
-fn target(inputs: &AdviceInputs) -> f64 {
+/// The ceiling in hundredths: the best value where it was measured, the sure one where it was not.
+fn limit(inputs: &AdviceInputs) -> f64 {
+    floor_to_cents(match inputs.evidence {
+        Evidence::Measured => inputs.window.ceiling,
+        Evidence::Estimated => inputs.window.ceiling_sure,
+    })
+}
+
+/// The automatic value, where nothing better than an estimate says how far one may go.
+fn trusted_automatic(inputs: &AdviceInputs) -> Option<f64> {
     let window = inputs.window;
-    let limit = floor_to_cents(window.ceiling);
-    let inside = |f: f64| f > window.floor && f < window.ceiling;
-    let two_below = cents(limit - 2.0 * STEP);
-    if inside(two_below) {
+    let trusted = inputs.evidence == Evidence::Estimated && inputs.tenancy == Tenancy::Dedicated;
+    inputs.automatic.filter(|a| trusted && *a > window.floor && *a < window.ceiling)
+}
+
+/// The automatic value where it is to be trusted; else two steps below the limit, nearer to it where
+/// the window is narrow.
+fn target(inputs: &AdviceInputs) -> f64 {
+    if let Some(automatic) = trusted_automatic(inputs) {
+        return automatic;
+    }
+    let window = inputs.window;
+    let two_below = cents(limit(inputs) - 2.0 * STEP);
+    if two_below > window.floor && two_below < window.ceiling {
         return two_below;
     }
-    match inputs.automatic {
-        Some(automatic) if inside(automatic) && inputs.tenancy == Tenancy::Dedicated => automatic,
-        _ => thousandths(window.floor + (window.ceiling - window.floor) / 2.0),
-    }
+    thousandths(window.floor + (window.ceiling - window.floor) / 2.0)
 }
 
 fn floor_to_cents(f: f64) -> f64 {
@@ -97,23 +122,35 @@ fn thousandths(f: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn advice(current: f64, floor: f64, ceiling: f64) -> Advice {
-        let window = Window { floor, floor_sure: floor, ceiling, ceiling_sure: ceiling };
-        let tenancy = Tenancy::Dedicated;
-        advise(&AdviceInputs { current, automatic: Some(0.848), window, tenancy })
+    fn window(floor: f64, ceiling: f64) -> Window {
+        Window { floor, floor_sure: floor, ceiling, ceiling_sure: ceiling }
+    }
+
+    fn advice(current: f64, window: Window, evidence: Evidence) -> Advice {
+        let (automatic, tenancy) = (Some(0.848), Tenancy::Dedicated);
+        advise(&AdviceInputs { current, automatic, window, tenancy, evidence })
     }
 
     #[test]
     fn the_founding_case_goes_back_to_088() {
-        assert_eq!(advice(0.93, 0.7691, 0.9229), Advice::Lower { to: 0.88 });
-        assert_eq!(advice(0.88, 0.7691, 0.9229), Advice::Keep);
-        assert_eq!(advice(0.85, 0.7691, 0.9229), Advice::Keep);
+        let at = |f| advice(f, window(0.7691, 0.9229), Evidence::Measured);
+        assert_eq!(at(0.93), Advice::Lower { to: 0.88 });
+        assert_eq!(at(0.88), Advice::Keep);
+        assert_eq!(at(0.85), Advice::Keep);
+    }
+
+    #[test]
+    fn without_a_measurement_the_automatic_value_comes_first() {
+        let at = |f| advice(f, window(0.768, 0.954), Evidence::Estimated);
+        assert_eq!(at(0.93), Advice::Lower { to: 0.848 });
+        assert_eq!(at(0.86), Advice::Keep);
     }
 
     #[test]
     fn below_the_floor_it_is_raised_and_an_empty_window_has_no_fraction() {
-        assert_eq!(advice(0.70, 0.7691, 0.9229), Advice::Raise { to: 0.88 });
-        assert_eq!(advice(0.70, 0.91, 0.90), Advice::NoFraction);
-        assert_eq!(advice(0.905, 0.89, 0.91), Advice::Lower { to: 0.9 });
+        let at = |f, w| advice(f, w, Evidence::Measured);
+        assert_eq!(at(0.70, window(0.7691, 0.9229)), Advice::Raise { to: 0.88 });
+        assert_eq!(at(0.70, window(0.91, 0.90)), Advice::NoFraction);
+        assert_eq!(at(0.905, window(0.89, 0.91)), Advice::Lower { to: 0.9 });
     }
 }

@@ -3,5 +3,5 @@
 mod advice;
 mod load_line;
 
-pub use advice::{Advice, AdviceInputs, Tenancy, advise};
+pub use advice::{Advice, AdviceInputs, Evidence, Tenancy, advise};
 pub use load_line::{LoadLine, Window};

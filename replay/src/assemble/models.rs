@@ -3,11 +3,11 @@
 use super::{AssembleError, Places};
 use crate::{
     scenario::{ModelSource, Scenario},
-    start::{CaseModel, KnownCellModel, ModelKind, WeightFigure},
+    start::{CaseModel, KnownCellModel, ModelKind},
 };
 use plimsoll_core::{
     engine::KnownCell,
-    estimate::{Figure, load::WeightForm},
+    estimate::Figure,
     figure::{Estimate, Tag, Why},
     units::{Bytes, Tokens},
 };
@@ -96,7 +96,7 @@ pub fn find_model(
         if let ModelKind::Known(geometry) = draft.kind {
             model.draft = Some(geometry);
         }
-        model.draft_weights = draft.weights.map(|w| w.figure);
+        model.draft_weights = draft.weights;
     }
     apply(&mut model, &ask.figures);
     Ok(model)
@@ -112,10 +112,9 @@ fn apply(model: &mut CaseModel, figures: &ModelFigures) {
     }
 }
 
-fn given_weights(bytes: Bytes) -> WeightFigure {
+fn given_weights(bytes: Bytes) -> Figure {
     let why = Why::new(Tag::Measured, "weights of one rank, as given", "user");
-    let figure = Figure { value: Estimate::exact(bytes), why };
-    WeightFigure { figure, form: WeightForm::AsStored }
+    Figure { value: Estimate::exact(bytes), why }
 }
 
 fn cell_model(ask: &ModelAsk, name: &str) -> Result<CaseModel, AssembleError> {

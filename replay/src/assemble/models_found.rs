@@ -2,25 +2,89 @@
 
 use super::{AssembleError, Places};
 use crate::start::{CaseModel, ModelKind};
+use plimsoll_core::{
+    estimate::Figure,
+    model::{
+        detail::Model,
+        geometry::Dtype,
+        parallel::{ExpertSplit, Loader, Parallel, ParallelError},
+        weights::{DraftWeights, VisionUse, WeightOptions, heaviest},
+    },
+    policy::{sglang::args::ServerArgs, vllm::args::EngineArgs},
+};
 use plimsoll_ingest::launch::EngineLaunch;
 
 /// Looks a model up: a path, the local hub cache, the catalog.
 pub(super) fn look_up(
     name: &str,
-    _engine: &EngineLaunch,
+    engine: &EngineLaunch,
     _places: &Places,
 ) -> Result<CaseModel, AssembleError> {
-    let row = plimsoll_catalog::models::find(name).map_err(AssembleError::new)?;
-    let value: serde_json::Value = serde_yaml::from_str(row.2).map_err(AssembleError::new)?;
-    let model =
-        plimsoll_core::model::config::from_value(name, &value).map_err(AssembleError::new)?;
+    let entry = plimsoll_catalog::models::find(name).map_err(AssembleError::new)?;
+    let model = entry.model;
+    let weights = weights(&model, engine).map_err(|error| {
+        AssembleError::new(format!("the weights of {name} cannot be divided: {error}"))
+    })?;
     Ok(CaseModel {
         name: name.to_owned(),
-        origin: "catalog".to_owned(),
+        origin: format!("catalog entry {} ({})", entry.file, entry.source),
         kind: ModelKind::Known(Box::new(model.geometry)),
         draft: None,
-        weights: None,
+        weights: Some(weights),
         draft_weights: None,
         notes: model.notes,
     })
+}
+
+/// Weights of the heaviest rank, with what the engine makes while it loads them.
+fn weights(model: &Model, engine: &EngineLaunch) -> Result<Figure, ParallelError> {
+    let options = match engine {
+        EngineLaunch::Sglang(args) => sglang_options(args)?,
+        EngineLaunch::Vllm(args) => vllm_options(args)?,
+    };
+    let (_, bill) = heaviest(model, &options)?;
+    let mut figure = Figure { value: bill.per_rank, why: bill.why };
+    for part in &bill.parts {
+        figure = figure.with(part.kind.name(), part.per_rank.mid);
+    }
+    Ok(figure)
+}
+
+fn sglang_options(args: &ServerArgs) -> Result<WeightOptions, ParallelError> {
+    let dp = if args.enable_dp_attention { args.dp_size } else { 1 };
+    let [tp, pp, ep, dp] = [args.tp_size, args.pp_size, args.ep_size, dp].map(u64::from);
+    let builtin =
+        args.speculative_algorithm.is_some() && args.speculative_draft_model_path.is_none();
+    Ok(WeightOptions {
+        parallel: Parallel::sglang(tp, pp, ep, dp)?,
+        dtype: dtype(args.dtype.as_deref()),
+        draft: if builtin { DraftWeights::Loaded } else { DraftWeights::Unused },
+        vision: if args.language_only { VisionUse::Skipped } else { VisionUse::Loaded },
+        ..WeightOptions::new(Loader::Sglang)
+    })
+}
+
+fn vllm_options(args: &EngineArgs) -> Result<WeightOptions, ParallelError> {
+    let [tp, pp, dp] =
+        [args.tensor_parallel_size, args.pipeline_parallel_size, args.data_parallel_size]
+            .map(u64::from);
+    let split = if args.enable_expert_parallel { ExpertSplit::Whole } else { ExpertSplit::Width };
+    let builtin = args.num_speculative_tokens.is_some() && args.speculative_model.is_none();
+    Ok(WeightOptions {
+        parallel: Parallel::vllm(tp, pp, dp, split)?,
+        dtype: dtype(args.dtype.as_deref()),
+        draft: if builtin { DraftWeights::Loaded } else { DraftWeights::Unused },
+        vision: if args.language_model_only { VisionUse::Skipped } else { VisionUse::Loaded },
+        ..WeightOptions::new(Loader::Vllm)
+    })
+}
+
+/// `--dtype`; `auto` and what is not a dtype leave the engine's choice.
+fn dtype(name: Option<&str>) -> Option<Dtype> {
+    match name? {
+        "bfloat16" => Some(Dtype::Bf16),
+        "half" | "float16" => Some(Dtype::F16),
+        "float" | "float32" => Some(Dtype::F32),
+        _ => None,
+    }
 }

@@ -82,7 +82,7 @@ fn load(case: &Case) -> Result<Figure, CaseError> {
         return Ok(fact.figure("active bytes of MLX once the weights are there"));
     }
     if let Some(weights) = &case.model.weights {
-        return Ok(weights.figure.clone());
+        return Ok(weights.clone());
     }
     Err(CaseError::Missing {
         what: format!("the size of the weights of {}", case.model.name),

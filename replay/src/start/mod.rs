@@ -7,7 +7,7 @@ mod sglang;
 mod vllm;
 
 pub use facts::{Fact, Facts};
-pub use model::{CaseModel, KnownCellModel, ModelKind, WeightFigure};
+pub use model::{CaseModel, KnownCellModel, ModelKind};
 
 use plimsoll_backend_sim::{DeviceSpec, MachineSpec, SimBackend, TotalReading};
 use plimsoll_core::{
@@ -19,7 +19,7 @@ use plimsoll_core::{
         startup::{self, RankLoad, Start, TenantChange},
     },
     estimate::Figure,
-    memory::ledger::{Account, Ledger, Overdrawn},
+    memory::ledger::{Ledger, Overdrawn},
     policy::{sglang::args::ServerArgs, vllm::args::EngineArgs},
     units::{Bytes, MIB},
 };
@@ -261,10 +261,4 @@ fn ledger(backend: &SimBackend, basis: &Basis, start: &Start) -> Result<Ledger, 
             Err(CaseError::Impossible(format!("the ledger holds {held} of {capacity}")))
         }
     }
-}
-
-/// Whether an account of the ledger is one of the pools.
-#[must_use]
-pub const fn is_pool(account: Account) -> bool {
-    matches!(account, Account::KvPool | Account::DraftPool | Account::StatePool)
 }

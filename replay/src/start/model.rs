@@ -1,19 +1,6 @@
 //! What a start knows of its model.
 
-use plimsoll_core::{
-    engine::KnownCell,
-    estimate::{Figure, load::WeightForm},
-    model::geometry::ModelGeometry,
-};
-
-/// Weights on one rank, and what the engine does with them while they load.
-#[derive(Clone, PartialEq, Debug)]
-pub struct WeightFigure {
-    /// Bytes on one rank.
-    pub figure: Figure,
-    /// Kept as stored, or repacked.
-    pub form: WeightForm,
-}
+use plimsoll_core::{engine::KnownCell, estimate::Figure, model::geometry::ModelGeometry};
 
 /// A model of which only a cell is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,8 +29,8 @@ pub struct CaseModel {
     pub kind: ModelKind,
     /// Draft model, where one is named.
     pub draft: Option<Box<ModelGeometry>>,
-    /// Weights of the target on one rank; `None` when nothing tells.
-    pub weights: Option<WeightFigure>,
+    /// Weights of the target on one rank, with what loading makes of them; `None` when nothing tells.
+    pub weights: Option<Figure>,
     /// Weights of the draft on one rank.
     pub draft_weights: Option<Figure>,
     /// What is weaker than a verified rule.

@@ -13,7 +13,6 @@ use plimsoll_core::{
         activation::{self, MlaPrefix, Phase, RunInputs, Step},
         baseline::{BaselineInputs, ExtraGroups, baseline},
         graphs::{DecodeGraphs, LayerKind, Speculation, decode_graphs, prefill_graphs},
-        load::{LoadInputs, load_extra},
         moe::{MoeKernel, SharedExperts},
         shape::ShapeInputs,
         total,
@@ -38,7 +37,7 @@ pub(super) fn prepare(case: &Case, args: &ServerArgs) -> Result<Prepared, CaseEr
     let devices = vec![spec; case.ranks as usize];
     let mut policy = policy(case, args);
     let resolved = resolve(&mut policy, &devices);
-    let load = load(case, args)?;
+    let load = load(case)?;
     let draft = draft(case, args);
     let shape = case.model.geometry().map(ShapeInputs::from_geometry);
     let workspaces = workspaces(case, args);
@@ -122,7 +121,7 @@ pub(super) fn free_before_load(
     baseline(&inputs).free
 }
 
-fn load(case: &Case, args: &ServerArgs) -> Result<Figure, CaseError> {
+pub(super) fn load(case: &Case) -> Result<Figure, CaseError> {
     if let Some(fact) = case.facts.load() {
         return Ok(fact.figure("what loading takes on a rank"));
     }
@@ -132,19 +131,7 @@ fn load(case: &Case, args: &ServerArgs) -> Result<Figure, CaseError> {
             how: "--weights (in a scenario: machine.readings.weights)".to_owned(),
         });
     };
-    let mut parts = vec![weights.figure.clone()];
-    if let Some(geometry) = case.model.geometry() {
-        let shape = ShapeInputs::from_geometry(geometry);
-        let inputs = LoadInputs {
-            engine: Engine::Sglang,
-            shape: &shape,
-            tp: u64::from(args.tp_size),
-            form: weights.form,
-            lora: Bytes::ZERO,
-        };
-        parts.extend(load_extra(&inputs));
-    }
-    Ok(sum("weights + what loading leaves behind", &parts))
+    Ok(weights.clone())
 }
 
 /// One figure of several, each an input of its derivation.

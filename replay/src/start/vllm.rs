@@ -2,7 +2,7 @@
 
 use super::{
     Basis, Case, CaseError, ModelKind, Policy, Prepared, contexts, device_spec,
-    sglang::{free_before_load, host_available, sum},
+    sglang::{free_before_load, host_available, load, sum},
 };
 use plimsoll_backend_sim::{DeviceSpec, MachineSpec};
 use plimsoll_core::{
@@ -15,7 +15,6 @@ use plimsoll_core::{
         Engine, Figure,
         baseline::ExtraGroups,
         graphs::{DecodeGraphs, LayerKind, Speculation, decode_graphs},
-        load::{LoadInputs, load_extra},
         shape::ShapeInputs,
         vllm_profile::{
             LayerMode, Multimodal, ProfileInputs, VllmCore, activation_peak, non_torch,
@@ -40,7 +39,7 @@ pub(super) fn prepare(case: &Case, args: &EngineArgs) -> Result<Prepared, CaseEr
     let devices = vec![device_spec(case, total.max(needed)); case.ranks as usize];
     let settings = resolve(case, args, &devices);
     let shape = case.model.geometry().map(ShapeInputs::from_geometry);
-    let load = load(case, args, shape.as_ref())?;
+    let load = load(case)?;
     let terms = Terms::of(case, args, shape.as_ref(), settings.as_ref());
     let profile = terms.profile(load.value.mid, &free, total, case);
     let policy = policy(case, args, vec![profile; case.ranks as usize]);
@@ -110,30 +109,6 @@ fn resolve(case: &Case, args: &EngineArgs, devices: &[DeviceSpec]) -> Option<Set
     };
     policy.resolve(&capacity).ok()?;
     policy.settings().cloned()
-}
-
-fn load(case: &Case, args: &EngineArgs, shape: Option<&ShapeInputs>) -> Result<Figure, CaseError> {
-    if let Some(fact) = case.facts.load() {
-        return Ok(fact.figure("what loading takes on a rank"));
-    }
-    let Some(weights) = &case.model.weights else {
-        return Err(CaseError::Missing {
-            what: format!("the size of the weights of {}", case.model.name),
-            how: "--weights (in a scenario: machine.readings.weights)".to_owned(),
-        });
-    };
-    let mut parts = vec![weights.figure.clone()];
-    if let Some(shape) = shape {
-        let inputs = LoadInputs {
-            engine: Engine::Vllm,
-            shape,
-            tp: u64::from(args.tensor_parallel_size),
-            form: weights.form,
-            lora: Bytes::ZERO,
-        };
-        parts.extend(load_extra(&inputs));
-    }
-    Ok(sum("weights + what loading leaves behind", &parts))
 }
 
 /// What the profile run finds beside the weights.
