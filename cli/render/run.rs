@@ -29,8 +29,9 @@ fn ending(run: &ScenarioRun) -> String {
             let tokens = tokens.iter().find_map(|name| run.ran.start.figure(name));
             let tokens = tokens.map_or_else(String::new, |f| figures::value(&f.value));
             let left = run.ran.start.reading("after_graphs").map(|free| free.least());
-            let left =
-                left.map_or_else(String::new, |bytes| format!(", {bytes} left after graphs"));
+            let left = left.map_or_else(String::new, |bytes| {
+                format!(", {:.2} GiB left after graphs", bytes.as_gib_f64())
+            });
             format!("started with {tokens} tokens{left}")
         }
         StartEnd::Refused(refused) => format!("refused ({}): {}", refused.code, refused.message),

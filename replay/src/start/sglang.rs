@@ -179,6 +179,12 @@ fn is_mla(model: &ModelGeometry) -> bool {
 }
 
 fn workspaces(case: &Case, args: &ServerArgs) -> Figure {
+    if case.facts.graph_memory.is_some() {
+        return Figure::none(
+            "counted with the graphs: free after the pool - free after graphs",
+            "rule",
+        );
+    }
     let Some(model) = case.model.geometry() else {
         return Figure::none("not known without the model's layers", "rule");
     };
