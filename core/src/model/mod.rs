@@ -9,5 +9,7 @@ pub mod kv;
 pub mod near;
 pub mod parallel;
 pub mod pattern;
+pub mod safetensors;
 pub mod storage;
+pub mod tensors;
 pub mod weights;
