@@ -5,6 +5,7 @@ pub mod detail;
 pub mod error;
 mod fields;
 pub mod geometry;
+pub mod gguf;
 pub mod kv;
 pub mod near;
 pub mod parallel;

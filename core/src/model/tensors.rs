@@ -130,7 +130,8 @@ fn loaded_bytes(tensor: &TensorInfo, model: &Model, options: &WeightOptions) -> 
         return tensor.bytes;
     }
     let dtype = options.dtype.unwrap_or_else(|| model.engine_dtype());
-    tensor.bytes / 32 * Storage::plain(dtype).bits
+    let bytes = u128::from(tensor.bytes) * u128::from(Storage::plain(dtype).bits) / 32;
+    u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
 fn layer_index(name: &str) -> Option<usize> {
