@@ -396,3 +396,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_vision_tower_as_the_factor_sees_it() {
+    let config = json!({"architectures": ["Qwen3VLForConditionalGeneration"],
+        "text_config": with(llama(), json!({"architectures": null})),
+        "vision_config": {"depth": 27, "hidden_size": 1152, "intermediate_size": 4304}});
+    let model = read(&config);
+    let tower = model.geometry.vision.unwrap();
+    assert_eq!((tower.layers, tower.hidden, tower.sized), (27, 1152, false));
+    let factor = model.detail.vision_factor.unwrap();
+    assert_eq!((factor.layers, factor.hidden), (24, 1152));
+    assert!(model.geometry.multimodal);
+}
