@@ -3,6 +3,8 @@
 use plimsoll_catalog::models;
 use plimsoll_core::{
     model::{
+        geometry::Dtype,
+        kv,
         parallel::{ExpertSplit, Loader, Parallel},
         weights::{WeightOptions, bill},
     },
@@ -114,4 +116,31 @@ fn weights_are_those_of_public_logs() {
     println!("{inside} of {} inside, {close} within 0.5 %", LOGGED.len());
     assert!(inside * 10 >= LOGGED.len() * 9, "{inside} of {} inside", LOGGED.len());
     assert!(close * 10 >= LOGGED.len() * 7, "{close} of {} within 0.5 %", LOGGED.len());
+}
+
+/// Bytes of KV for one token on one rank in bfloat16, as public logs and the engines' own vectors
+/// have them.
+#[test]
+fn kv_cells_are_those_of_public_logs() {
+    for (name, tp, expected) in [
+        ("Kimi-K2.5", 8, 70_272),
+        ("DeepSeek-V3", 8, 70_272),
+        ("Qwen3-1.7B", 1, 114_688),
+        ("Qwen3-0.6B", 1, 114_688),
+        ("Meta-Llama-3-8B", 1, 131_072),
+        ("Llama-3.3-70B-Instruct", 4, 81_920),
+        ("Qwen3-235B-A22B-FP8", 4, 48_128),
+        ("Qwen2.5-1.5B-Instruct", 1, 28_672),
+        ("Qwen2.5-0.5B-Instruct", 1, 12_288),
+        ("Qwen3-8B-FP8", 1, 147_456),
+        ("DeepSeek-R1-Distill-Qwen-32B", 4, 65_536),
+        ("Qwen3-Next-80B-A3B-Instruct", 2, 12_288),
+        ("Qwen3.6-35B-A3B-NVFP4", 1, 20_480),
+        ("DeepSeek-V3.2", 8, 70_272 + 61 * 132),
+    ] {
+        let model = models::find(name).unwrap().model;
+        let all = 0..model.geometry.layers.len();
+        let cell = kv::cell(&model, all, Dtype::Bf16, tp);
+        assert_eq!(cell.total(), Bytes(expected), "{name}");
+    }
 }

@@ -98,6 +98,17 @@ pub struct VisionWeights {
     pub basis: VisionBasis,
 }
 
+/// What SGLang's multimodal factor reads of a vision configuration: `num_hidden_layers` and
+/// `hidden_size` by exactly these names, 24 and 1,024 where one is missing (Qwen's `depth` is not
+/// seen). Source: `server_args.py`, multimodal memory adjustment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FactorInputs {
+    /// Layers.
+    pub layers: u64,
+    /// Hidden width.
+    pub hidden: u64,
+}
+
 /// How a vision tower's parameters were counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum VisionBasis {
@@ -199,6 +210,8 @@ pub struct Detail {
     pub nextn: Vec<Layer>,
     /// Vision tower.
     pub vision: Option<VisionWeights>,
+    /// What SGLang's multimodal factor reads; `None` without a vision configuration.
+    pub vision_factor: Option<FactorInputs>,
     /// Rotary table; `None` without rotation.
     pub rope: Option<RopeTable>,
     /// Module names, for quantisation rules.

@@ -175,7 +175,8 @@ pub struct VisionTower {
     pub hidden: u64,
     /// MLP width.
     pub intermediate: u64,
-    /// Whether the configuration names `layers` and `hidden` (SGLang's multimodal factor asks).
+    /// Whether the configuration has both `num_hidden_layers` and `hidden_size` by these names;
+    /// `Detail::vision_factor` has what SGLang's multimodal factor reads.
     pub sized: bool,
 }
 

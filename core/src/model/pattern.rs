@@ -162,7 +162,15 @@ impl Pattern {
                     || glob(format!("{text}.*").as_bytes(), name.as_bytes(), &mut steps)
             }
             Form::Expression(ways) => {
-                let wrapped = ["", "language_model.", "model.language_"];
+                // Checkpoints of multimodal models put a wrapper before the name; an expression
+                // that starts with `.*` passes over it.
+                let open = |nodes: &Vec<Node>| {
+                    nodes.first().is_some_and(|n| n.atom == Atom::Any && n.most == u32::MAX)
+                };
+                let wrapped: &[&str] = match ways.iter().all(open) {
+                    true => &[""],
+                    false => &["", "language_model.", "model.language_"],
+                };
                 wrapped.iter().any(|w| {
                     let text = format!("{w}{name}");
                     let mut run = Run { text: text.as_bytes(), steps: BUDGET };

@@ -239,12 +239,13 @@ fn assemble(
         quantization: quant.summary,
         kv_cache_fp8: quant.kv_fp8,
         multimodal: arch.multimodal || vision.is_some(),
-        vision: vision.map(|(tower, _)| tower),
+        vision: vision.map(|v| v.0),
         layers,
     };
     let mut detail = detail(text, arch, &geometry, quant.plan)?;
     detail.nextn = nextn;
-    detail.vision = vision.map(|(_, weights)| weights);
+    detail.vision = vision.map(|v| v.1);
+    detail.vision_factor = vision.map(|v| v.2);
     detail.vllm_context_len = Tokens(context.vllm);
     detail.rope = context::rope(text, rotated_width(&geometry))?;
     Ok(Model { geometry, detail, kv: KvSource::Layers, given_weights: None, notes })
@@ -313,6 +314,7 @@ fn detail(
         layers_a_block: if arch.shape == Shape::FalconH1 { 2 } else { 1 },
         nextn: Vec::new(),
         vision: None,
+        vision_factor: None,
         rope: None,
         names: arch.names,
         quant,

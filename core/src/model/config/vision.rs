@@ -1,7 +1,7 @@
 //! The vision tower: its size as SGLang's multimodal factor sees it, and its parameters.
 
 use crate::model::{
-    detail::{VisionBasis, VisionWeights},
+    detail::{FactorInputs, VisionBasis, VisionWeights},
     error::ConfigError,
     fields::{Fields, LAYERS},
     geometry::VisionTower,
@@ -12,8 +12,8 @@ const WIDTH: (u64, u64) = (1, 1 << 16);
 /// Positions along one side.
 const SIDE: (u64, u64) = (1, 1 << 12);
 
-/// A tower and its weights.
-pub(super) type Vision = (VisionTower, VisionWeights);
+/// A tower, its weights, and what SGLang's factor sees of it.
+pub(super) type Vision = (VisionTower, VisionWeights, FactorInputs);
 
 /// Reads `vision_config`. Source of the two names that SGLang asks for (`num_hidden_layers`,
 /// `hidden_size`; 24 and 1,024 when missing): `server_args.py`, multimodal factor.
@@ -24,10 +24,14 @@ pub(super) fn read(root: &Fields<'_>, text_hidden: u64) -> Result<Option<Vision>
     let layers = config.first(&layer_keys, LAYERS)?;
     let hidden = config.first(&hidden_keys, WIDTH)?;
     let sized = config.get("num_hidden_layers").is_some() && config.get("hidden_size").is_some();
+    let factor = FactorInputs {
+        layers: config.number("num_hidden_layers", LAYERS)?.unwrap_or(24),
+        hidden: config.number("hidden_size", WIDTH)?.unwrap_or(1024),
+    };
     let (Some(layers), Some(hidden)) = (layers, hidden) else {
         let tower = VisionTower { layers: 24, hidden: 1024, intermediate: 4096, sized };
         let basis = VisionBasis::Unknown;
-        return Ok(Some((tower, VisionWeights { sharded: 0, replicated: 0, basis })));
+        return Ok(Some((tower, VisionWeights { sharded: 0, replicated: 0, basis }, factor)));
     };
     let width_keys = ["intermediate_size", "vt_intermediate_size"];
     let intermediate = match config.first(&width_keys, WIDTH)? {
@@ -38,7 +42,7 @@ pub(super) fn read(root: &Fields<'_>, text_hidden: u64) -> Result<Option<Vision>
         }
     };
     let tower = VisionTower { layers, hidden, intermediate, sized };
-    Ok(Some((tower, weights(&config, &tower, text_hidden)?)))
+    Ok(Some((tower, weights(&config, &tower, text_hidden)?, factor)))
 }
 
 /// Attention of four square matrices, an MLP of two (three when `hidden_act` is silu, as in
