@@ -2,11 +2,12 @@
 
 use super::{AssembleError, Places};
 use crate::start::{CaseModel, ModelKind};
+use plimsoll_catalog::files::{self, Found};
 use plimsoll_core::{
     estimate::Figure,
     model::{
         detail::Model,
-        geometry::Dtype,
+        geometry::{Dtype, ModelGeometry},
         parallel::{ExpertSplit, Loader, Parallel, ParallelError},
         weights::{DraftWeights, VisionUse, WeightOptions, heaviest},
     },
@@ -18,31 +19,56 @@ use plimsoll_ingest::launch::EngineLaunch;
 pub(super) fn look_up(
     name: &str,
     engine: &EngineLaunch,
-    _places: &Places,
+    places: &Places,
 ) -> Result<CaseModel, AssembleError> {
-    let entry = plimsoll_catalog::models::find(name).map_err(AssembleError::new)?;
-    let model = entry.model;
-    let weights = weights(&model, engine).map_err(|error| {
+    let beside = places.base.join(name);
+    let path = if beside.exists() { beside.display().to_string() } else { name.to_owned() };
+    let found = files::find(&path, &places.hub, REVISION).map_err(|error| {
+        AssembleError::new(format!(
+            "{error}\n  a model without rules can be planned by its figures: --kv-bytes-per-token and \
+             --weights (in a scenario: model.kv_bytes_per_token and model.weights)"
+        ))
+    })?;
+    let weights = weights(&found, engine).map_err(|error| {
         AssembleError::new(format!("the weights of {name} cannot be divided: {error}"))
     })?;
     Ok(CaseModel {
         name: name.to_owned(),
-        origin: format!("catalog entry {} ({})", entry.file, entry.source),
-        kind: ModelKind::Known(Box::new(model.geometry)),
+        origin: found.source.clone(),
+        notes: found.model.notes.clone(),
+        kind: ModelKind::Known(Box::new(geometry(found.model, engine))),
         draft: None,
         weights: Some(weights),
         draft_weights: None,
-        notes: model.notes,
     })
 }
 
+/// Branch of the hub that the cache is asked for.
+const REVISION: &str = "main";
+
+/// The geometry as this engine reads it: its context, and the vision numbers that its factor asks for.
+fn geometry(model: Model, engine: &EngineLaunch) -> ModelGeometry {
+    let mut geometry = model.geometry;
+    match engine {
+        EngineLaunch::Vllm(_) => geometry.context_len = model.detail.vllm_context_len,
+        EngineLaunch::Sglang(_) => {
+            if let (Some(factor), Some(vision)) = (model.detail.vision_factor, &mut geometry.vision) {
+                (vision.layers, vision.hidden) = (factor.layers, factor.hidden);
+                vision.sized = true;
+            }
+        }
+    }
+    geometry
+}
+
 /// Weights of the heaviest rank, with what the engine makes while it loads them.
-fn weights(model: &Model, engine: &EngineLaunch) -> Result<Figure, ParallelError> {
+fn weights(found: &Found, engine: &EngineLaunch) -> Result<Figure, ParallelError> {
     let options = match engine {
         EngineLaunch::Sglang(args) => sglang_options(args)?,
         EngineLaunch::Vllm(args) => vllm_options(args)?,
     };
-    let (_, bill) = heaviest(model, &options)?;
+    let (stage, _) = heaviest(&found.model, &options)?;
+    let bill = found.bill(&WeightOptions { stage, ..options })?;
     let mut figure = Figure { value: bill.per_rank, why: bill.why };
     for part in &bill.parts {
         figure = figure.with(part.kind.name(), part.per_rank.mid);
