@@ -12,4 +12,6 @@
 #[cfg(test)]
 mod oracle;
 #[cfg(test)]
+mod scenarios;
+#[cfg(test)]
 mod tidy;

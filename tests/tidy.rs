@@ -109,8 +109,10 @@ fn dependencies_point_one_way() {
 
 #[test]
 fn core_only_decides() {
-    for (path, text) in sources(&["core/src", "backend-sim/src"]) {
-        for (at, line) in code_lines(&text) {
+    let sources = sources(&["core/src", "backend-sim/src"]);
+    // Modules of tests may look for data beside the checkout.
+    for (path, text) in sources.iter().filter(|(path, _)| !path.ends_with("tests.rs")) {
+        for (at, line) in code_lines(text) {
             for impure in IMPURE {
                 let place = format!("{}:{}", path.display(), at + 1);
                 assert!(!line.contains(impure), "{place} names {impure}");

@@ -11,7 +11,7 @@ use crate::{
 };
 use plimsoll_core::{
     decision::{self, Digest, Value},
-    engine::startup::StartEnd,
+    engine::startup::{Refused, StartEnd},
     figure::FigureValue,
     units::Bytes,
 };
@@ -146,7 +146,20 @@ pub fn outcome_of(ran: &Ran) -> Outcome {
     let taken = |from: Option<Bytes>, to: Option<Bytes>| Some(from?.saturating_sub(to?));
     put("weights", bytes(taken(before, after)));
     put("graph_memory", bytes(taken(least("after_pool"), least("after_graphs"))));
+    if let StartEnd::Refused(refused) = &ran.start.end {
+        let fraction = |flag| remedy_value(refused, flag)?.parse().ok().map(Figure::Number);
+        put("suggested_mem_fraction_static", fraction("--mem-fraction-static"));
+        put("suggested_gpu_memory_utilization", fraction("--gpu-memory-utilization"));
+        let longest = remedy_value(refused, "--max-model-len").and_then(|v| v.parse().ok());
+        put("estimated_max_model_len", longest.map(Figure::Count));
+    }
     outcome
+}
+
+/// The value of a way out: the last word of "above 0.942".
+fn remedy_value<'a>(refused: &'a Refused, flag: &str) -> Option<&'a str> {
+    let remedy = refused.remedies.iter().find(|remedy| remedy.flag == flag)?;
+    remedy.value.as_deref()?.split(' ').next_back()
 }
 
 fn claimable(name: &str, value: &FigureValue) -> Option<Figure> {

@@ -80,7 +80,7 @@ pub(super) fn vllm(refusal: &vllm::refusal::Refusal, rules: &Rules) -> Refused {
             D::Lower => "lower",
             D::Act => "act",
         },
-        value: None,
+        value: refusal.advised_value(advice.what),
         effect: advice.why,
     });
     Refused {

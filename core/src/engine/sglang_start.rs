@@ -155,6 +155,7 @@ impl StartPolicy for SglangStart {
         let resolved = sglang::resolve(&self.args, &machine, &self.facts())
             .map_err(|refusal| self.refused(&refusal))?;
         let mut plan = settings_plan(&resolved);
+        plan.figures.push(max_prefill_tokens(&self.args));
         let why = found.map_or_else(unknown_capacity, |c| c.why);
         let gpu_mem = machine.gpu_mem_mib.map_or_else(
             || FigureValue::Text("unknown".to_owned()),
@@ -303,6 +304,16 @@ pub(super) fn settings_plan(resolved: &Resolved) -> SettingsPlan {
         figures.push(NamedFigure::new("reserved_memory", value, why("mem_fraction_static")));
     }
     SettingsPlan { figures }
+}
+
+/// 16,384 unless given, in every release.
+fn max_prefill_tokens(args: &ServerArgs) -> NamedFigure {
+    let (tag, rule) = match args.max_prefill_tokens {
+        Some(_) => (Tag::Measured, "as given"),
+        None => (Tag::Computed, "16384 unless given"),
+    };
+    let value = FigureValue::Count(args.max_prefill_tokens.unwrap_or(16_384));
+    NamedFigure::new("max_prefill_tokens", value, Why::new(tag, rule, "--max-prefill-tokens"))
 }
 
 /// -1 stands for "off".

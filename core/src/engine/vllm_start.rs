@@ -150,7 +150,7 @@ impl StartPolicy for VllmStart {
         Ok(SettingsPlan { figures })
     }
 
-    fn size(&mut self, before: &FreeByRank, _after: &FreeByRank) -> Result<PoolPlan, Refused> {
+    fn size(&mut self, before: &FreeByRank, after: &FreeByRank) -> Result<PoolPlan, Refused> {
         let Some(settings) = self.settings.clone() else { return Ok(PoolPlan::default()) };
         let refused = |refusal: Refusal| super::refused::vllm(&refusal, &settings.rules);
         let device = self.device();
@@ -165,6 +165,7 @@ impl StartPolicy for VllmStart {
                 ..AtStart::free(*free)
             };
             let requested = budget::requested(&settings, &device, at_start).map_err(&refused)?;
+            check_growth(&settings, *free, after.0.get(rank), terms).map_err(&refused)?;
             let available = profile::available_kv(&settings, &requested, terms);
             let layers = self.layers(&settings, rank / tp % stages)?;
             ranks.push(Rank { layers, available: available.bytes });
@@ -188,6 +189,23 @@ impl StartPolicy for VllmStart {
 
     fn host_pool(&mut self, _available: Bytes) -> Result<HostPlan, Refused> {
         Ok(HostPlan::default())
+    }
+}
+
+/// The check after profiling, in V1 when it measures: what is free then is what is free after loading less
+/// the growth outside torch.
+fn check_growth(
+    settings: &Settings,
+    initial: Bytes,
+    after_load: Option<&Bytes>,
+    terms: &Profile,
+) -> Result<(), Refusal> {
+    let measures = settings.kv_cache_memory_bytes.is_none();
+    match after_load {
+        Some(after) if measures && settings.rules.generation == Generation::V1 => {
+            budget::check_growth(settings, initial, after.saturating_sub(terms.non_torch))
+        }
+        _ => Ok(()),
     }
 }
 

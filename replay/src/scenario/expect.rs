@@ -49,6 +49,12 @@ pub const FIGURES: &[FigureSpec] = &[
     spec("cuda_graph_max_bs", Count, "512", "Largest batch with a captured graph."),
     spec("max_running_requests", Count, "2048", "Requests that run together (SGLang)."),
     spec("req_to_token_pool_size", Count, "2048", "Rows of the request table (SGLang)."),
+    spec(
+        "req_to_token_bytes",
+        Bytes,
+        "2 GiB",
+        "Request table, which the budget does not hold (SGLang).",
+    ),
     spec("context_len", Count, "262144", "Longest sequence, tokens (SGLang)."),
     spec("page_size", Count, "1", "Tokens of a KV page (SGLang)."),
     spec(
@@ -77,12 +83,30 @@ pub const FIGURES: &[FigureSpec] = &[
         "State slots of a Mamba or linear-attention hybrid.",
     ),
     spec("draft_max_total_num_tokens", Count, "231120", "Token slots of the draft model's pool."),
+    spec(
+        "state_pool_bytes",
+        Bytes,
+        "51.77 GiB",
+        "State slots of a hybrid model, padding included.",
+    ),
+    spec(
+        "suggested_mem_fraction_static",
+        Number,
+        "0.942",
+        "Fraction that a refused start asks for (SGLang).",
+    ),
     spec("reserved_memory", Bytes, "14848 MiB", "Reserve behind the automatic fraction (SGLang)."),
     spec(
         "gpu_memory_utilization",
         Number,
         "0.9",
         "Fraction of the device that is asked for (vLLM).",
+    ),
+    spec(
+        "suggested_gpu_memory_utilization",
+        Number,
+        "0.83",
+        "Most that a start refused for lack of free memory could ask for (vLLM).",
     ),
     spec("requested_memory", Bytes, "71.3 GiB", "Device memory that is asked for (vLLM)."),
     spec("available_kv_cache_memory", Bytes, "53.29 GiB", "What is left for KV (vLLM)."),
@@ -91,6 +115,12 @@ pub const FIGURES: &[FigureSpec] = &[
     spec("block_size", Count, "16", "Tokens of a block (vLLM)."),
     spec("kv_cache_tokens", Count, "74560", "Tokens of the KV cache, as vLLM prints them."),
     spec("max_model_len", Count, "40000", "Longest sequence, tokens (vLLM)."),
+    spec(
+        "estimated_max_model_len",
+        Count,
+        "122080",
+        "Longest sequence that fits, as a refused start says (vLLM).",
+    ),
     spec("max_num_seqs", Count, "256", "Sequences of a step (vLLM)."),
     spec("max_num_batched_tokens", Count, "8192", "Tokens of a step (vLLM)."),
     spec(

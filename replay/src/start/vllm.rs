@@ -41,8 +41,13 @@ pub(super) fn prepare(case: &Case, args: &EngineArgs) -> Result<Prepared, CaseEr
     let shape = case.model.geometry().map(ShapeInputs::from_geometry);
     let load = load(case)?;
     let terms = Terms::of(case, args, shape.as_ref(), settings.as_ref());
-    let profile = terms.profile(load.value.mid, &free, total, case);
-    let policy = policy(case, args, vec![profile; case.ranks as usize]);
+    let used = case.facts.load();
+    let weights =
+        |rank: usize| used.as_ref().map_or(load.value.mid, |fact: &super::Fact| fact.get(rank));
+    let profiles: Vec<Profile> = (0..case.ranks as usize)
+        .map(|rank| terms.profile(rank, weights(rank), &free, total, case))
+        .collect();
+    let policy = policy(case, args, profiles.clone());
     let graphs = match &case.facts.graph_memory {
         Some(fact) => fact.figure("graph capture, as measured"),
         None => terms.graphs.clone(),
@@ -52,11 +57,11 @@ pub(super) fn prepare(case: &Case, args: &EngineArgs) -> Result<Prepared, CaseEr
         &[terms.non_torch.clone(), terms.workspace.clone()],
     );
     let contexts = contexts(case, &devices, &free)?;
-    let loads = contexts.into_iter().map(|context| RankLoad {
+    let loads = contexts.into_iter().zip(&profiles).map(|(context, profile)| RankLoad {
         context,
-        weights: load.value.mid,
+        weights: profile.weights,
         draft_weights: Bytes::ZERO,
-        workspaces: workspaces.value.mid,
+        workspaces: profile.non_torch + terms.workspace.value.mid,
         graphs: graphs.value.mid,
         unaccounted: Bytes::ZERO,
     });
@@ -200,16 +205,29 @@ impl Terms {
             attention_workspace(Engine::Vllm, args.version, backend, architecture, off);
     }
 
-    fn profile(&self, weights: Bytes, free: &Figure, total: Bytes, case: &Case) -> Profile {
-        let others = case.facts.others.as_ref().map_or(Bytes::ZERO, |f| f.least());
+    /// What profiling finds on one rank: its own readings where there are some.
+    fn profile(
+        &self,
+        rank: usize,
+        weights: Bytes,
+        free: &Figure,
+        total: Bytes,
+        case: &Case,
+    ) -> Profile {
+        let of = |fact: &Option<super::Fact>, figure: &Figure| {
+            fact.as_ref().map_or(figure.value.mid, |fact| fact.get(rank))
+        };
+        let facts = &case.facts;
+        let others = facts.others.as_ref().map_or(Bytes::ZERO, |f| f.least());
+        let free = of(&facts.free_before_load, free);
         Profile {
             weights,
-            non_torch: self.non_torch.value.mid,
-            activation_peak: self.activation.value.mid,
+            non_torch: of(&facts.non_torch, &self.non_torch),
+            activation_peak: of(&facts.activation_peak, &self.activation),
             // V1 0.8 and 0.9 charge all that is outside torch, other programs included.
-            baseline: total.saturating_sub(free.value.mid).max(others),
+            baseline: total.saturating_sub(free).max(others),
             fragmentation: Bytes::ZERO,
-            graph_estimate: self.graph_estimate.value.mid,
+            graph_estimate: of(&facts.graph_estimate, &self.graph_estimate),
         }
     }
 }

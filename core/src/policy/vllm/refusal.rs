@@ -97,6 +97,12 @@ fn advice(direction: Direction, what: &'static str, why: impl Into<String>) -> A
 }
 
 const UTIL: &str = "--gpu-memory-utilization";
+const MAX_LEN: &str = "--max-model-len";
+
+/// The most that the free memory allows, rounded down to hundredths.
+fn most_utilization(free: Bytes, total: Bytes) -> f64 {
+    (free.0 as f64 / total.0.max(1) as f64 * 100.0).floor() / 100.0
+}
 
 impl Refusal {
     /// A stable name.
@@ -114,14 +120,29 @@ impl Refusal {
         }
     }
 
+    /// The value to which the setting `what` of [`Self::advice`] should move, when the numbers give one.
+    #[must_use]
+    pub fn advised_value(&self, what: &str) -> Option<String> {
+        match self {
+            Self::FreeBelowRequested { free, total, external_weights, .. } if what == UTIL => {
+                let most = most_utilization(free.saturating_add(*external_weights), *total);
+                Some(pyfloat::repr(most))
+            }
+            Self::TooLong { estimated, .. } if what == MAX_LEN && *estimated > 0 => {
+                Some(estimated.to_string())
+            }
+            Self::PoolBelowMaxLen { slots, .. } if what == MAX_LEN => Some(slots.to_string()),
+            _ => None,
+        }
+    }
+
     /// The ways out, the likeliest first; where a setting helps in either direction, both stand.
     #[must_use]
     pub fn advice(&self) -> Vec<Advice> {
         use Direction::{Act, Lower, Raise};
         match self {
             Self::FreeBelowRequested { free, total, external_weights, .. } => {
-                let most = free.saturating_add(*external_weights).0 as f64 / total.0.max(1) as f64;
-                let most = (most * 100.0).floor() / 100.0;
+                let most = most_utilization(free.saturating_add(*external_weights), *total);
                 vec![
                     advice(
                         Lower,
@@ -158,7 +179,7 @@ impl Refusal {
                 let mut out = Vec::new();
                 if *estimated > 0 {
                     let why = format!("the longest request that fits is {estimated} tokens");
-                    out.push(advice(Lower, "--max-model-len", why));
+                    out.push(advice(Lower, MAX_LEN, why));
                 }
                 let short = needed.saturating_sub(*available);
                 out.push(advice(Raise, UTIL, format!("{short} more would do")));
@@ -170,7 +191,7 @@ impl Refusal {
                 vec![advice(Raise, UTIL, "not one token fits, so no length can")]
             }
             Self::PoolBelowMaxLen { slots, .. } => vec![
-                advice(Lower, "--max-model-len", format!("the pool holds {slots} tokens")),
+                advice(Lower, MAX_LEN, format!("the pool holds {slots} tokens")),
                 advice(Raise, UTIL, "a larger budget has more blocks"),
             ],
             Self::CannotUnify { .. } => vec![advice(
