@@ -3,33 +3,35 @@
 use super::argv::is_flag;
 use super::place::Word;
 use super::table::{Arity, Lookup, Row, Table};
-use super::{Engine, default_version, program};
+use super::{Engine, default_version, program, yaml};
 
 /// `tokens` with `flag` set to `value` (`None`: a flag without a value), everything else as typed.
 ///
 /// A flag that stands already, in whatever spelling, gets the new value in place (the last one, which
 /// counts; earlier ones stay). Otherwise it goes at the end of the server's own words. A command inside
-/// a quoted word (`bash -c "…"`) is changed inside that word, which is then rendered anew. Tokens that
-/// start no server get the flag at the end.
+/// a quoted word (`bash -c "…"`) is changed inside that word, which is then rendered anew; `None` when it
+/// cannot be. Tokens that start no server get the flag at the end.
 #[must_use]
-pub fn with_flag(tokens: &[String], flag: &str, value: Option<&str>) -> Vec<String> {
+pub fn with_flag(tokens: &[String], flag: &str, value: Option<&str>) -> Option<Vec<String>> {
     let found = program::search_argv(tokens).ok();
     let server = found.as_ref().and_then(|found| found.servers.first());
-    let Some(server) = server else { return appended(tokens, flag, value) };
+    let Some(server) = server else {
+        return Some(Change::behind(tokens, flag, value).applied(tokens));
+    };
     if !server.nested {
         // The arguments of a server in plain words are the tail of the tokens.
         let (head, tail) = tokens.split_at(tokens.len().saturating_sub(server.args.len()));
         let change = Change::of(server.engine, tail, flag, value);
-        return [head, &change.applied(tail)].concat();
+        return Some([head, &change.applied(tail)].concat());
     }
     let mut out = tokens.to_vec();
     for slot in out.iter_mut().filter(|t| t.contains(char::is_whitespace)) {
         if let Some(changed) = text_with_flag(slot, flag, value) {
             *slot = changed;
-            return out;
+            return Some(out);
         }
     }
-    appended(tokens, flag, value)
+    None
 }
 
 /// `text`, a shell text that starts a server, with `flag` set to `value`.
@@ -37,9 +39,12 @@ pub fn with_flag(tokens: &[String], flag: &str, value: Option<&str>) -> Vec<Stri
 /// A flag that stands already gets the new value in place; a new one, or one that comes out of a variable,
 /// goes behind the server's last word. Everything else stays as typed, continuations and comments included.
 /// `None` when the text starts no server, or cannot be changed so: the result is read again, and must hold
-/// the server's words with this one change.
+/// the server's words with this one change. A Compose or Kubernetes description is not changed.
 #[must_use]
 pub fn text_with_flag(text: &str, flag: &str, value: Option<&str>) -> Option<String> {
+    if !matches!(yaml::search(text), Ok(None)) {
+        return None;
+    }
     let found = program::search_text(text).ok()?;
     let server = found.servers.first()?;
     let words: Vec<String> = server.args.iter().map(|w| w.text.clone()).collect();
@@ -114,10 +119,6 @@ fn spelled(flag: &str, value: Option<&str>) -> Vec<String> {
     }
 }
 
-fn appended(tokens: &[String], flag: &str, value: Option<&str>) -> Vec<String> {
-    Change::behind(tokens, flag, value).applied(tokens)
-}
-
 fn row_of(engine: Engine, name: &str) -> Option<&'static Row> {
     let dashed = if name.starts_with("--") { name.replace('_', "-") } else { name.to_owned() };
     match Table::of(engine).look_up(&dashed, default_version(engine)) {
@@ -142,7 +143,7 @@ mod tests {
 
     fn edit(command: &str, flag: &str, value: Option<&str>) -> String {
         let tokens = shlex::split(command).unwrap();
-        super::super::render(&with_flag(&tokens, flag, value))
+        super::super::render(&with_flag(&tokens, flag, value).unwrap())
     }
 
     #[test]
@@ -183,6 +184,9 @@ mod tests {
         assert_eq!(out, "bash -c 'cd /x && vllm serve m -tp 2 --max-num-seqs 8 | tee log'");
         let out = edit("bash -lc 'vllm serve m -tp 2'", "-tp", Some("8"));
         assert_eq!(out, "bash -lc 'vllm serve m -tp 8'");
+        // Where the server's words come out of a substitution, a flag has no place.
+        let words = ["bash", "-c", "vllm serve m$( -tp 2"].map(str::to_owned);
+        assert_eq!(with_flag(&words, "--x", None), None);
     }
 
     #[test]
@@ -213,5 +217,8 @@ mod tests {
         let text = "cd / && bash -c 'vllm serve m -tp 2'";
         assert_eq!(text_with_flag(text, "--hf-overrides", Some("{\"a\": 1}")), None);
         assert_eq!(text_with_flag("echo", "--x", None), None);
+        // The server of the description decides, not what looks like one in its lines.
+        let text = "x: vllm serve m\nimage: vllm/vllm-openai:v0.11.0\ncommand: --model m\n";
+        assert_eq!(text_with_flag(text, "--tp", Some("2")), None);
     }
 }
