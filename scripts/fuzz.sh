@@ -33,6 +33,6 @@ for target in "${targets[@]}"; do
   mkdir -p "fuzz/artifacts/$target"
   "$folder/$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=4096 \
     -dict="fuzz/corpus/$target.dict" -artifact_prefix="fuzz/artifacts/$target/" \
-    -print_final_stats=1 "fuzz/corpus/$target" || failed=1
+    -verbosity=0 -print_final_stats=1 "fuzz/corpus/$target" || failed=1
 done
 exit "$failed"

@@ -138,3 +138,33 @@ fn seeds_are_accepted_by_their_readers() {
         assert_eq!(plimsoll_replay::wire::Log::read(seed.as_slice()).unwrap().records.len(), 4);
     }
 }
+
+/// What the fuzzer found, each with the answer that is right.
+#[test]
+fn found_before() {
+    use plimsoll_ingest::launch::{Context, EngineLaunch, LaunchInput, parse_command};
+    use plimsoll_replay::{assemble::launch_of_scenario, run::run_scenario, scenario::Scenario};
+    let scenario = |engine: &str| {
+        let text = format!(
+            "name: a/b\nwhy: c\nmachine: {{ device: A10 }}\nengine: {{ {engine} }}\n\
+             model: {{ kv_bytes_per_token: 1 KiB, weights: 1 GiB, context_length: 4096 }}\n"
+        );
+        Scenario::parse("a.yaml", &text, &[]).unwrap()
+    };
+    // Billions of ranks are refused, not allocated.
+    let many = scenario(
+        "name: vllm, version: 0.11.0, flags: { tensor-parallel-size: 65536, pipeline-parallel-size: 65536 }",
+    );
+    let error = run_scenario(many, Path::new("a.yaml")).err().unwrap().to_string();
+    assert_eq!(error, "a server of 4294967295 ranks; allowed: 1 to 1024");
+    // A list beside a command is several words.
+    let list = "version: 0.5.8, command: sglang serve m --tp 2, flags: { cuda-graph-bs: [1, 2] }";
+    let EngineLaunch::Sglang(args) = launch_of_scenario(&scenario(list)).unwrap().engine else {
+        panic!("another engine")
+    };
+    assert_eq!((args.tp_size, args.cuda_graph_bs.as_deref()), (2, Some(&[1, 2][..])));
+    // Escape sequences of a pasted text do not reach the terminal.
+    let text = "vllm serve m --max-num-seqs \u{1b}[2J";
+    let errors = parse_command(LaunchInput::Text(text), &Context::default()).unwrap_err();
+    assert!(!errors.to_string().contains('\u{1b}'), "{errors}");
+}

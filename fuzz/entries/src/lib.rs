@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 pub const PART: &str = "%%";
 /// Longest that one input may take. Generous, for unoptimised builds on busy machines; what it is
 /// to catch (an endless loop, a square of the input's length) takes far longer.
-pub const TIME_LIMIT: Duration = Duration::from_secs(5);
+pub const TIME_LIMIT: Duration = Duration::from_secs(10);
 
 /// A reader, with what its fuzzing starts from.
 #[derive(Clone, Copy, Debug)]
