@@ -24,7 +24,7 @@ for target in "${targets[@]}"; do bins+=(--bin "$target"); done
 RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
   -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
   -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 -Cdebug-assertions -Coverflow-checks" \
-  cargo build --release --locked --manifest-path fuzz/Cargo.toml --target "$host" "${bins[@]}"
+  cargo build --release --manifest-path fuzz/Cargo.toml --target "$host" "${bins[@]}"
 
 folder=${CARGO_TARGET_DIR:-fuzz/target}/$host/release
 failed=0
