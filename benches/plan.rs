@@ -18,6 +18,7 @@ use plimsoll_core::{
             from_model as sglang_model,
             pool::{Pool as SglangPool, RankInputs, size_pool},
             resolve,
+            version::Version,
         },
         vllm::{
             args::EngineArgs,
@@ -109,7 +110,9 @@ fn whole(command: &str, device: &str) -> Plan {
 fn rules(c: &mut Criterion) {
     let kimi = models::find("moonshotai/Kimi-K2.5").unwrap().model;
     let llama = models::find("meta-llama/Llama-3.1-8B-Instruct").unwrap().model;
-    let (sglang, vllm) = (sglang_args(), vllm_args());
+    let (mut sglang, vllm) = (sglang_args(), vllm_args());
+    // The release of the founding case.
+    sglang.version = Version::new(0, 5, 8);
     // A timing of something else would be worth nothing.
     assert_eq!(sglang_pool(&sglang, &kimi).max_total_num_tokens.0, 231_120);
     assert!(vllm_pool(&vllm, &llama).num_blocks > 0);
