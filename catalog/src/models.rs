@@ -79,7 +79,14 @@ pub fn find(name: &str) -> Result<Entry, CatalogError> {
 /// # Errors
 /// `Entry` and `Config`.
 pub fn read(row: &Row) -> Result<Entry, CatalogError> {
-    let (file, _, text) = *row;
+    read_text(row.0, row.2)
+}
+
+/// Parses the text of one entry; `file` is its name without `.yaml`, for errors.
+///
+/// # Errors
+/// `Entry` and `Config`.
+pub fn read_text(file: &'static str, text: &str) -> Result<Entry, CatalogError> {
     let wrong = |message: String| CatalogError::Entry { file, message };
     let value: Value = serde_yaml::from_str(text).map_err(|e| wrong(e.to_string()))?;
     let field = |key: &str| {

@@ -94,7 +94,12 @@ fn read_launch(args: &PlanArgs) -> Result<Launch, Failure> {
             Value::String(text) => Some(text.clone()),
             other => Some(other.to_string()),
         };
-        command = with_flag(&command, &format!("--{name}"), text.as_deref());
+        let flag = format!("--{name}");
+        command = with_flag(&command, &flag, text.as_deref()).ok_or_else(|| {
+            let why =
+                "the command stands in a quoted word that cannot be changed: write the flag there";
+            Failure::input(format!("{flag}: {why}"))
+        })?;
     }
     launch::parse_command(LaunchInput::Argv(&command), &ctx).map_err(Failure::input)
 }

@@ -156,7 +156,7 @@ fn help(view: &View<'_>, output: &Output) -> Vec<String> {
         if !view.args.command.is_empty() {
             let value = pyfloat::repr(at.fraction);
             let command = with_flag(&view.args.command, plan.flag, Some(&value));
-            lines.push(render(&command));
+            lines.extend(command.map(|words| render(&words)));
         }
     }
     match plan.advice {

@@ -479,7 +479,7 @@ fn secrets_are_not_repeated() {
 fn a_changed_command_reads_back_changed() {
     let command = "python -m sglang.launch_server --model-path m --tp 8 --mem-fraction-static 0.93";
     let words: Vec<String> = command.split(' ').map(str::to_owned).collect();
-    let changed = render(&with_flag(&words, "--mem-fraction-static", Some("0.88")));
+    let changed = render(&with_flag(&words, "--mem-fraction-static", Some("0.88")).unwrap());
     assert_eq!(changed, command.replace("0.93", "0.88"));
     assert_eq!(sglang(&changed).mem_fraction_static, Some(0.88));
 }

@@ -38,7 +38,7 @@ pub enum WireError {
     #[error("the log cannot be written or read: {0}")]
     Io(#[from] io::Error),
     /// A field has the name of a part of the line, or the name of a field before it.
-    #[error("record `{kind}` has a field `{field}` whose name is taken")]
+    #[error("record {kind:?} has a field {field:?} whose name is taken")]
     FieldName {
         /// Kind of the record.
         kind: String,
@@ -300,7 +300,8 @@ impl Reader {
 fn read_header(map: &Map<String, Value>) -> Result<Fields, String> {
     match map.get("schema") {
         Some(Value::String(schema)) if schema == SCHEMA => read_fields(map),
-        Some(other) => Err(format!("its schema is {other}")),
+        Some(Value::String(other)) => Err(format!("its schema is {other:?}")),
+        Some(_) => Err("its schema is no text".to_owned()),
         None => Err("its first line has no `schema`".to_owned()),
     }
 }
@@ -329,7 +330,7 @@ fn read_fields(map: &Map<String, Value>) -> Result<Fields, String> {
             .filter(|(name, _)| !RESERVED.contains(&name.as_str()))
             .map(|(name, value)| {
                 let value =
-                    FieldValue::read(value).ok_or(format!("field `{name}` has no value"))?;
+                    FieldValue::read(value).ok_or(format!("field {name:?} has no value"))?;
                 Ok((name.clone(), value))
             })
             .collect::<Result<Vec<_>, String>>()

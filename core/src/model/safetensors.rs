@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value};
 
-use super::tensors::TensorInfo;
+use super::{error::shown, tensors::TensorInfo};
 
 /// Longest header that is read; the format's own limit.
 pub const HEADER_MAX: u64 = 100_000_000;
@@ -35,7 +35,7 @@ pub enum SafetensorsError {
         message: String,
     },
     /// A tensor's entry is wrong.
-    #[error("tensor `{name}`: `{key}` is {value}; allowed: {allowed}")]
+    #[error("tensor `{}`: `{key}` is {}; allowed: {allowed}", shown(name), shown(value))]
     Tensor {
         /// Its name.
         name: String,

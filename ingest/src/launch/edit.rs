@@ -3,33 +3,35 @@
 use super::argv::is_flag;
 use super::place::Word;
 use super::table::{Arity, Lookup, Row, Table};
-use super::{Engine, default_version, program};
+use super::{Engine, default_version, program, yaml};
 
 /// `tokens` with `flag` set to `value` (`None`: a flag without a value), everything else as typed.
 ///
 /// A flag that stands already, in whatever spelling, gets the new value in place (the last one, which
 /// counts; earlier ones stay). Otherwise it goes at the end of the server's own words. A command inside
-/// a quoted word (`bash -c "…"`) is changed inside that word, which is then rendered anew. Tokens that
-/// start no server get the flag at the end.
+/// a quoted word (`bash -c "…"`) is changed inside that word, which is then rendered anew; `None` when it
+/// cannot be. Tokens that start no server get the flag at the end.
 #[must_use]
-pub fn with_flag(tokens: &[String], flag: &str, value: Option<&str>) -> Vec<String> {
+pub fn with_flag(tokens: &[String], flag: &str, value: Option<&str>) -> Option<Vec<String>> {
     let found = program::search_argv(tokens).ok();
     let server = found.as_ref().and_then(|found| found.servers.first());
-    let Some(server) = server else { return appended(tokens, flag, value) };
+    let Some(server) = server else {
+        return Some(Change::behind(tokens, flag, value.as_slice()).applied(tokens));
+    };
     if !server.nested {
         // The arguments of a server in plain words are the tail of the tokens.
         let (head, tail) = tokens.split_at(tokens.len().saturating_sub(server.args.len()));
-        let change = Change::of(server.engine, tail, flag, value);
-        return [head, &change.applied(tail)].concat();
+        let change = Change::of(server.engine, tail, flag, value.as_slice());
+        return Some([head, &change.applied(tail)].concat());
     }
     let mut out = tokens.to_vec();
     for slot in out.iter_mut().filter(|t| t.contains(char::is_whitespace)) {
         if let Some(changed) = text_with_flag(slot, flag, value) {
             *slot = changed;
-            return out;
+            return Some(out);
         }
     }
-    appended(tokens, flag, value)
+    None
 }
 
 /// `text`, a shell text that starts a server, with `flag` set to `value`.
@@ -37,14 +39,23 @@ pub fn with_flag(tokens: &[String], flag: &str, value: Option<&str>) -> Vec<Stri
 /// A flag that stands already gets the new value in place; a new one, or one that comes out of a variable,
 /// goes behind the server's last word. Everything else stays as typed, continuations and comments included.
 /// `None` when the text starts no server, or cannot be changed so: the result is read again, and must hold
-/// the server's words with this one change.
+/// the server's words with this one change. A Compose or Kubernetes description is not changed.
 #[must_use]
 pub fn text_with_flag(text: &str, flag: &str, value: Option<&str>) -> Option<String> {
+    text_with_values(text, flag, value.as_slice())
+}
+
+/// [`text_with_flag`] for a flag of any number of values.
+#[must_use]
+pub fn text_with_values(text: &str, flag: &str, values: &[&str]) -> Option<String> {
+    if !matches!(yaml::search(text), Ok(None)) {
+        return None;
+    }
     let found = program::search_text(text).ok()?;
     let server = found.servers.first()?;
     let words: Vec<String> = server.args.iter().map(|w| w.text.clone()).collect();
-    let in_place = Change::of(server.engine, &words, flag, value);
-    [in_place, Change::behind(&words, flag, value)].iter().find_map(|change| {
+    let in_place = Change::of(server.engine, &words, flag, values);
+    [in_place, Change::behind(&words, flag, values)].iter().find_map(|change| {
         let changed = change.in_text(text, &server.args)?;
         let again = program::search_text(&changed).ok()?;
         let args = again.servers.first()?.args.iter().map(|w| w.text.as_str());
@@ -61,29 +72,29 @@ struct Change {
 
 impl Change {
     /// In place of the last `flag` among `words`, in whatever spelling, else behind them.
-    fn of(engine: Engine, words: &[String], flag: &str, value: Option<&str>) -> Self {
+    fn of(engine: Engine, words: &[String], flag: &str, values: &[&str]) -> Self {
         let wanted = row_of(engine, flag).map(|row| row.name);
         let found = words.iter().enumerate().rfind(|(_, word)| {
             let name = word.split('=').next().unwrap_or_default();
             let same = || wanted.is_some() && row_of(engine, name).map(|row| row.name) == wanted;
             is_flag(word) && (name == flag || same())
         });
-        let Some((at, word)) = found else { return Self::behind(words, flag, value) };
-        match (word.split_once('='), value) {
-            (Some((typed, _)), Some(value)) => {
+        let Some((at, word)) = found else { return Self::behind(words, flag, values) };
+        match (word.split_once('='), values) {
+            (Some((typed, _)), [value]) => {
                 Self { at, dropped: 1, insert: vec![format!("{typed}={value}")] }
             }
-            (Some((typed, _)), None) => Self { at, dropped: 1, insert: vec![typed.to_owned()] },
-            (None, value) => {
+            (Some((typed, _)), values) => Self { at, dropped: 1, insert: spelled(typed, values) },
+            (None, values) => {
                 let after = words.get(at + 1..).unwrap_or_default();
                 let dropped = 1 + taken(engine, word, after);
-                Self { at, dropped, insert: spelled(word, value) }
+                Self { at, dropped, insert: spelled(word, values) }
             }
         }
     }
 
-    fn behind(words: &[String], flag: &str, value: Option<&str>) -> Self {
-        Self { at: words.len(), dropped: 0, insert: spelled(flag, value) }
+    fn behind(words: &[String], flag: &str, values: &[&str]) -> Self {
+        Self { at: words.len(), dropped: 0, insert: spelled(flag, values) }
     }
 
     fn applied(&self, words: &[String]) -> Vec<String> {
@@ -105,17 +116,12 @@ impl Change {
     }
 }
 
-fn spelled(flag: &str, value: Option<&str>) -> Vec<String> {
-    match value {
+fn spelled(flag: &str, values: &[&str]) -> Vec<String> {
+    match values {
         // `-1` may follow a flag; another word with a dash would be taken for one.
-        Some(value) if is_flag(value) => vec![format!("{flag}={value}")],
-        Some(value) => vec![flag.to_owned(), value.to_owned()],
-        None => vec![flag.to_owned()],
+        [value] if is_flag(value) => vec![format!("{flag}={value}")],
+        values => std::iter::once(flag).chain(values.iter().copied()).map(str::to_owned).collect(),
     }
-}
-
-fn appended(tokens: &[String], flag: &str, value: Option<&str>) -> Vec<String> {
-    Change::behind(tokens, flag, value).applied(tokens)
 }
 
 fn row_of(engine: Engine, name: &str) -> Option<&'static Row> {
@@ -142,7 +148,7 @@ mod tests {
 
     fn edit(command: &str, flag: &str, value: Option<&str>) -> String {
         let tokens = shlex::split(command).unwrap();
-        super::super::render(&with_flag(&tokens, flag, value))
+        super::super::render(&with_flag(&tokens, flag, value).unwrap())
     }
 
     #[test]
@@ -183,6 +189,9 @@ mod tests {
         assert_eq!(out, "bash -c 'cd /x && vllm serve m -tp 2 --max-num-seqs 8 | tee log'");
         let out = edit("bash -lc 'vllm serve m -tp 2'", "-tp", Some("8"));
         assert_eq!(out, "bash -lc 'vllm serve m -tp 8'");
+        // Where the server's words come out of a substitution, a flag has no place.
+        let words = ["bash", "-c", "vllm serve m$( -tp 2"].map(str::to_owned);
+        assert_eq!(with_flag(&words, "--x", None), None);
     }
 
     #[test]
@@ -212,6 +221,12 @@ mod tests {
         // In single quotes the same would end the outer word.
         let text = "cd / && bash -c 'vllm serve m -tp 2'";
         assert_eq!(text_with_flag(text, "--hf-overrides", Some("{\"a\": 1}")), None);
+        let text = "sglang serve m --cuda-graph-bs=8 -x";
+        let want = text.replace("=8", " 1 2");
+        assert_eq!(text_with_values(text, "--cuda-graph-bs", &["1", "2"]), Some(want));
         assert_eq!(text_with_flag("echo", "--x", None), None);
+        // The server of the description decides, not what looks like one in its lines.
+        let text = "x: vllm serve m\nimage: vllm/vllm-openai:v0.11.0\ncommand: --model m\n";
+        assert_eq!(text_with_flag(text, "--tp", Some("2")), None);
     }
 }

@@ -78,7 +78,7 @@ impl fmt::Display for LaunchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.place)?;
         if let Some(flag) = &self.flag {
-            write!(f, "{flag}")?;
+            write!(f, "{}", shown(flag))?;
             if let Some(value) = &self.value {
                 write!(f, " {}", shown(value))?;
             }
@@ -86,12 +86,21 @@ impl fmt::Display for LaunchError {
         } else if let Some(value) = &self.value {
             write!(f, "{}: ", shown(value))?;
         }
-        write!(f, "{}", self.allowed)?;
+        write!(f, "{}", printable(&self.allowed))?;
         match &self.near {
-            Some(near) => write!(f, "; did you mean `{near}`?"),
+            Some(near) => write!(f, "; did you mean `{}`?", printable(near)),
             None => Ok(()),
         }
     }
+}
+
+/// A text for a message, its control characters escaped: they would move the cursor of a terminal.
+pub(crate) fn printable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() { out.extend(c.escape_debug()) } else { out.push(c) }
+    }
+    out
 }
 
 /// A value for a message: escaped, at most 80 characters.

@@ -92,7 +92,9 @@ pub(crate) fn file_words(
         warnings.push(Warning::new(message, whole(None)));
     }
     let value: Value = serde_yaml::from_str(&text).map_err(|error| {
-        let line = error.location().map(|l| l.line());
+        // The parser counts a line behind the last one when the text ends too early.
+        let last = text.split('\n').count();
+        let line = error.location().map(|l| l.line().min(last));
         bad(format!("must be YAML: {error}"), line)
     })?;
     let map = match value {

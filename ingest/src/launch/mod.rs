@@ -24,7 +24,7 @@ use plimsoll_core::policy::sglang::args::ServerArgs;
 use plimsoll_core::policy::sglang::version::Version;
 use plimsoll_core::policy::vllm::args::EngineArgs;
 
-pub use edit::{text_with_flag, with_flag};
+pub use edit::{text_with_flag, text_with_values, with_flag};
 pub use env::EnvVar;
 pub use error::{ErrorCode, LaunchError, LaunchErrors};
 pub use place::{Place, Warning};

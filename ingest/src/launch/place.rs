@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::error::printable;
+
 /// Where a word, a value or a mistake stood.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Place {
@@ -41,13 +43,13 @@ impl fmt::Display for Place {
             Self::Token { index } => write!(f, "word {index}"),
             Self::Text { line, column } => write!(f, "{line}:{column}"),
             Self::File { path, key, line } => {
-                write!(f, "{path}")?;
+                write!(f, "{}", printable(path))?;
                 if let Some(line) = line {
                     write!(f, ":{line}")?;
                 }
-                if key.is_empty() { Ok(()) } else { write!(f, " (`{key}`)") }
+                if key.is_empty() { Ok(()) } else { write!(f, " (`{}`)", printable(key)) }
             }
-            Self::Key { key } => write!(f, "key `{key}`"),
+            Self::Key { key } => write!(f, "key `{}`", printable(key)),
             Self::Whole => write!(f, "the command"),
         }
     }
@@ -70,7 +72,7 @@ impl Warning {
 
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.message)
+        write!(f, "{}: {}", self.place, printable(&self.message))
     }
 }
 

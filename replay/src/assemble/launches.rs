@@ -6,7 +6,7 @@ use crate::scenario::{
     engine::{EngineName, FlagValue},
 };
 use plimsoll_ingest::launch::{
-    self, Context, Engine, EngineLaunch, Launch, LaunchInput, text_with_flag,
+    self, Context, Engine, EngineLaunch, Launch, LaunchInput, text_with_flag, text_with_values,
 };
 use serde_json::{Value, json};
 
@@ -85,9 +85,17 @@ fn with(text: &str, name: &str, value: &FlagValue) -> Result<String, AssembleErr
             )));
         }
         FlagValue::One(value) | FlagValue::Json(value) => text_with_flag(text, &flag, Some(value)),
-        FlagValue::Many(values) => text_with_flag(text, &flag, Some(&values.join(" "))),
+        FlagValue::Many(values) => {
+            let values: Vec<&str> = values.iter().map(String::as_str).collect();
+            text_with_values(text, &flag, &values)
+        }
     };
-    changed.ok_or_else(|| AssembleError::new("engine.command starts neither SGLang nor vLLM"))
+    changed.ok_or_else(|| {
+        AssembleError::new(format!(
+            "engine.flags.{name} has no place in engine.command: it starts neither SGLang nor vLLM, or \
+             its words come out of a variable or a quoted word; write the flag there"
+        ))
+    })
 }
 
 fn json_of(value: &FlagValue) -> Value {

@@ -9,6 +9,7 @@ mod vllm;
 pub use facts::{Fact, Facts};
 pub use model::{CaseModel, KnownCellModel, ModelKind};
 
+use crate::scenario::value::MAX_RANKS;
 use plimsoll_backend_sim::{DeviceSpec, MachineSpec, SimBackend, TotalReading};
 use plimsoll_core::{
     backend::{Backend as _, BackendError, Rank},
@@ -155,6 +156,11 @@ pub fn run(case: &Case) -> Result<Ran, CaseError> {
 }
 
 fn prepare(case: &Case) -> Result<Prepared, CaseError> {
+    if !(1..=MAX_RANKS).contains(&u64::from(case.ranks)) {
+        let ranks = case.ranks;
+        let message = format!("a server of {ranks} ranks; allowed: 1 to {MAX_RANKS}");
+        return Err(CaseError::Impossible(message));
+    }
     match &case.launch {
         CaseLaunch::Sglang(args) if mlx::applies(args) => mlx::prepare(case, args),
         CaseLaunch::Sglang(args) => sglang::prepare(case, args),
