@@ -340,10 +340,13 @@ fn rotary(sheet: &mut Sheet<'_>) {
 
 /// SGLang's weights figure is a difference of free memory: it also has the allocator's rounding
 /// and what libraries take at first use. vLLM counts tensors. Fitted on the public logs of the
-/// start-up tables (SGLang: 0.10 to 0.34 GiB over the tensors; vLLM: 0 to 0.06 GiB).
+/// start-up tables (SGLang: 0.10 to 0.34 GiB over the tensors; vLLM: 0 to 0.06 GiB on one rank, 0 to
+/// 0.22 on several).
 fn loading(sheet: &mut Sheet<'_>) {
+    let several = sheet.options.parallel.attention > 1;
     let (low, mid, high) = match sheet.options.loader {
         Loader::Sglang => (0, 112 * MIB, 400 * MIB),
+        Loader::Vllm if several => (0, 48 * MIB, 240 * MIB),
         Loader::Vllm => (0, 4 * MIB, 80 * MIB),
     };
     let range = Estimate::new(Bytes(low), Bytes(mid), Bytes(high));
