@@ -106,6 +106,9 @@ pub enum Mxfp4Layout {
     /// Not known: vLLM's Marlin and SGLang's Triton kernels are taken as the middle.
     #[default]
     Unknown,
+    /// Marlin, or FlashInfer where a Blackwell card has it: vLLM before 0.12, whose packages had no
+    /// Triton kernels for it (0.10.1 and 0.11.0 starts of gpt-oss-120b on H100 print 65.97 GiB).
+    Padded,
     /// As stored; the expert's width rounded up to 64 (Triton kernels).
     Triton,
     /// Expert width to 128, model width to 256 (Marlin).
