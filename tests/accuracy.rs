@@ -2,7 +2,9 @@
 //! shares of device memory, and whether the printed interval holds the truth. `docs/accuracy.md` is
 //! made from the same run (`PLIMSOLL_WRITE_DOCS=1`).
 
-use super::oracle::{read_text, vector_folder};
+mod docs;
+
+use super::oracle::{is_elsewhere, read_text, vector_folder};
 use plimsoll_core::{figure::Estimate, units::GIB};
 use plimsoll_ingest::launch::{Context, LaunchInput, parse_command};
 use plimsoll_replay::{
@@ -13,23 +15,32 @@ use plimsoll_replay::{
 
 /// One public start.
 #[derive(Clone, Debug)]
-pub(crate) struct Row {
-    pub(crate) id: String,
-    pub(crate) source: String,
+struct Row {
+    id: String,
+    source: String,
     engine: String,
     version: String,
-    pub(crate) device: String,
+    device: String,
     launch: String,
-    pub(crate) truth_gib: f64,
-    pub(crate) truth_tokens: Option<u64>,
+    truth_gib: f64,
+    truth_tokens: Option<u64>,
     parts: Vec<(&'static str, f64)>,
-    pub(crate) split: Split,
-    pub(crate) note: String,
+    split: Split,
+    note: String,
+}
+
+impl Row {
+    /// The model as the launch names it.
+    fn model(&self) -> &str {
+        let mut words = self.launch.split_whitespace();
+        let named = |word: &&str| ["serve", "--model-path"].contains(word);
+        words.find(named).and_then(|_| words.next()).unwrap_or_default()
+    }
 }
 
 /// What a row may be used for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Split {
+enum Split {
     /// Estimates may be fitted on it.
     Fit,
     /// Looked at only after the fit.
@@ -37,12 +48,12 @@ pub(crate) enum Split {
 }
 
 /// The same with our answer.
-pub(crate) struct Scored {
-    pub(crate) row: Row,
-    pub(crate) ranks: u32,
-    pub(crate) total_gib: f64,
-    pub(crate) budget: PoolBudget,
-    pub(crate) tokens: Option<u64>,
+struct Scored {
+    row: Row,
+    ranks: u32,
+    total_gib: f64,
+    budget: PoolBudget,
+    tokens: Option<u64>,
     parts: Vec<(&'static str, f64, Estimate)>,
 }
 
@@ -51,25 +62,25 @@ impl Scored {
         bytes as f64 / GIB as f64
     }
 
-    pub(crate) fn ours_gib(&self) -> f64 {
+    fn ours_gib(&self) -> f64 {
         Self::gib(self.budget.mid)
     }
 
     /// Signed, ours minus truth.
-    pub(crate) fn error_gib(&self) -> f64 {
+    fn error_gib(&self) -> f64 {
         self.ours_gib() - self.row.truth_gib
     }
 
-    pub(crate) fn share(&self, gib: f64) -> f64 {
+    fn share(&self, gib: f64) -> f64 {
         100.0 * gib / self.total_gib
     }
 
-    pub(crate) fn width_gib(&self) -> f64 {
+    fn width_gib(&self) -> f64 {
         Self::gib(self.budget.high - self.budget.low)
     }
 
     /// Half a printed hundredth is not an error.
-    pub(crate) fn inside(&self) -> bool {
+    fn inside(&self) -> bool {
         let (low, high) = (Self::gib(self.budget.low), Self::gib(self.budget.high));
         (low - 0.006..=high + 0.006).contains(&self.row.truth_gib)
     }
@@ -83,7 +94,7 @@ fn split_of(id: &str) -> Split {
     if hash % 3 == 0 { Split::HeldOut } else { Split::Fit }
 }
 
-pub(crate) fn rows() -> Vec<Row> {
+fn rows() -> Vec<Row> {
     let text = read_text(&vector_folder().join("public-starts.csv"));
     let mut reader = csv::Reader::from_reader(text.as_bytes());
     let headers = reader.headers().unwrap().clone();
@@ -165,17 +176,19 @@ fn part(basis: &Basis, name: &str) -> Estimate {
 }
 
 /// Summary of a set of rows.
-pub(crate) struct Summary {
-    pub(crate) rows: usize,
-    pub(crate) inside: usize,
+struct Summary {
+    rows: usize,
+    inside: usize,
     /// Median of |error| in % of device memory.
-    pub(crate) median_error: f64,
-    pub(crate) worst_error: f64,
+    median_error: f64,
+    worst_error: f64,
     /// Median width in % of device memory.
-    pub(crate) median_width: f64,
+    median_width: f64,
+    /// Truth inside an interval of at most 4 % of device memory.
+    narrow: usize,
 }
 
-pub(crate) fn summary<'a>(rows: impl Iterator<Item = &'a Scored>) -> Summary {
+fn summary<'a>(rows: impl Iterator<Item = &'a Scored>) -> Summary {
     let rows: Vec<&Scored> = rows.collect();
     let sorted = |of: fn(&Scored) -> f64| {
         let mut values: Vec<f64> = rows.iter().map(|r| of(r)).collect();
@@ -188,13 +201,14 @@ pub(crate) fn summary<'a>(rows: impl Iterator<Item = &'a Scored>) -> Summary {
     Summary {
         rows: rows.len(),
         inside: rows.iter().filter(|r| r.inside()).count(),
+        narrow: rows.iter().filter(|r| r.inside() && r.share(r.width_gib()) <= 4.05).count(),
         median_error: middle(&errors),
         worst_error: errors.last().copied().unwrap_or_default(),
         median_width: middle(&widths),
     }
 }
 
-pub(crate) fn scored() -> Vec<Scored> {
+fn scored() -> Vec<Scored> {
     rows().into_iter().map(score).collect()
 }
 
@@ -233,8 +247,42 @@ fn the_pool_from_the_configuration_alone() {
     let held = summary(scored.iter().filter(|s| s.row.split == Split::HeldOut));
     for (name, s) in [("all", &all), ("fit", &fit), ("held out", &held)] {
         println!(
-            "{name}: {} rows, {} inside, median error {:.2} %, worst {:.2} %, median width {:.2} %",
-            s.rows, s.inside, s.median_error, s.worst_error, s.median_width
+            "{name}: {} rows, {} inside, {} inside at a width up to 4 %, median error {:.2} %, worst {:.2} %, median \
+             width {:.2} %",
+            s.rows, s.inside, s.narrow, s.median_error, s.worst_error, s.median_width
         );
+    }
+    if is_elsewhere() {
+        return;
+    }
+    assert!(
+        all.rows >= 40 && held.rows * 4 >= all.rows,
+        "{} rows, {} held out",
+        all.rows,
+        held.rows
+    );
+    for s in [&all, &held] {
+        assert!(s.median_error <= 1.5, "median error {:.2} %", s.median_error);
+        assert!(s.inside * 10 >= s.rows * 9, "{} of {} inside", s.inside, s.rows);
+        assert!(s.median_width <= 4.0, "median width {:.2} %", s.median_width);
+        // Mixed NVFP4 with an encoder and releases before the known range are wider.
+        assert!(s.narrow * 5 >= s.rows * 4, "{} of {} narrow", s.narrow, s.rows);
+    }
+}
+
+/// Left after graphs is known for two starts without a log's help in the plan: the founding case.
+#[test]
+fn what_is_left_is_in_the_interval() {
+    let left: Vec<(String, f64, Estimate)> = scored()
+        .into_iter()
+        .flat_map(|s| {
+            let id = s.row.id;
+            s.parts.into_iter().filter(|p| p.0 == "left").map(move |p| (id.clone(), p.1, p.2))
+        })
+        .collect();
+    assert!(left.len() >= 2 || is_elsewhere());
+    for (id, truth, ours) in left {
+        let (low, high) = (ours.low.as_gib_f64(), ours.high.as_gib_f64());
+        assert!((low..=high).contains(&truth), "{id}: {truth} not in {low:.2} to {high:.2}");
     }
 }
