@@ -54,6 +54,7 @@ struct Scored {
     total_gib: f64,
     budget: PoolBudget,
     tokens: Option<u64>,
+    fraction: Option<f64>,
     parts: Vec<(&'static str, f64, Estimate)>,
 }
 
@@ -161,7 +162,15 @@ fn score(row: Row) -> Scored {
     let left = plan.left.unwrap_or(Estimate::ZERO);
     let of = |name: &str| if name == "left" { left } else { part(&plan.ran.basis, name) };
     let parts = row.parts.iter().map(|(name, gib)| (*name, *gib, of(name))).collect();
-    Scored { ranks, total_gib, budget, tokens: plan.pool.map(|p| p.mid.0), parts, row }
+    Scored {
+        ranks,
+        total_gib,
+        budget,
+        tokens: plan.pool.map(|p| p.mid.0),
+        fraction: plan.fraction,
+        parts,
+        row,
+    }
 }
 
 /// The estimate of an intermediate truth.
@@ -285,4 +294,14 @@ fn what_is_left_is_in_the_interval() {
         let (low, high) = (ours.low.as_gib_f64(), ours.high.as_gib_f64());
         assert!((low..=high).contains(&truth), "{id}: {truth} not in {low:.2} to {high:.2}");
     }
+}
+
+/// A public 0.5.8.post1 start of Kimi-K2.5 on 8 x MI355X prints its automatic fraction in full.
+#[test]
+fn the_automatic_fraction_of_a_vision_model() {
+    let Some(s) = scored().into_iter().find(|s| s.row.id == "mi355-kimi") else {
+        assert!(is_elsewhere(), "the row is gone");
+        return;
+    };
+    assert_eq!(s.fraction, Some(0.826_040_585_937_5));
 }

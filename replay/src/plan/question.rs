@@ -130,7 +130,11 @@ impl<'a> Question<'a> {
             Policy::Mlx(_) => return None,
         };
         let (down, up) = self.half_widths();
-        Some(PoolBudget { low: least - down, mid: least, high: least.saturating_add(up) })
+        Some(PoolBudget {
+            low: least.saturating_sub(down),
+            mid: least,
+            high: least.saturating_add(up),
+        })
     }
 
     /// Tokens at another fraction.

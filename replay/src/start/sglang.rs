@@ -160,7 +160,7 @@ pub(super) fn load(case: &Case) -> Result<Figure, CaseError> {
     let mut weights = weights.clone();
     if case.device.platform == DevicePlatform::Rocm {
         // Two of three public ROCm logs print 0.66 and 1.25 GiB more than the tensors.
-        weights.value.high = weights.value.high + Bytes::from_gib_f64(1.4);
+        weights.value.high = weights.value.high.saturating_add(Bytes::from_gib_f64(1.4));
         weights.why = weights.why.with("ROCm", "up to 1.4 GiB more");
     }
     Ok(weights)

@@ -437,6 +437,8 @@ mod tests {
         let v1 = |minor| Rules::of(Version::new(0, minor, 0), Some(Generation::V1));
         assert_eq!((v1(19).default_utilization, v1(20).default_utilization), (0.9, 0.92));
         assert_eq!(v1(9).profile, ProfileRule::WholeDevice);
+        let last = Rules::of(Version::new(0, 9, 2), Some(Generation::V1));
+        assert_eq!(last.profile, ProfileRule::Increase);
         assert_eq!(
             (v1(10).profile, v1(24).profile),
             (ProfileRule::Increase, ProfileRule::Increase)
