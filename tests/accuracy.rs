@@ -27,6 +27,8 @@ struct Row {
     parts: Vec<(&'static str, f64)>,
     split: Split,
     note: String,
+    /// Why the row is not counted; empty for those that are.
+    left_out: String,
 }
 
 impl Row {
@@ -131,6 +133,7 @@ fn rows() -> Vec<Row> {
             .flatten()
             .collect(),
             note: at("note"),
+            left_out: at("left_out"),
             id,
         }
     };
@@ -217,8 +220,14 @@ fn summary<'a>(rows: impl Iterator<Item = &'a Scored>) -> Summary {
     }
 }
 
+/// The rows that count.
 fn scored() -> Vec<Scored> {
-    rows().into_iter().map(score).collect()
+    rows().into_iter().filter(|row| row.left_out.is_empty()).map(score).collect()
+}
+
+/// The rows that do not, each with its reason.
+fn not_counted() -> Vec<Scored> {
+    rows().into_iter().filter(|row| !row.left_out.is_empty()).map(score).collect()
 }
 
 fn print(scored: &[Scored]) {
@@ -251,6 +260,8 @@ fn print(scored: &[Scored]) {
 fn the_pool_from_the_configuration_alone() {
     let scored = scored();
     print(&scored);
+    println!("not counted:");
+    print(&not_counted());
     let all = summary(scored.iter());
     let fit = summary(scored.iter().filter(|s| s.row.split == Split::Fit));
     let held = summary(scored.iter().filter(|s| s.row.split == Split::HeldOut));

@@ -1,7 +1,7 @@
 //! `docs/accuracy.md`, made from the scores: `PLIMSOLL_WRITE_DOCS=1` writes it, otherwise it must
 //! already say the same.
 
-use super::{Scored, Split, Summary, scored, summary};
+use super::{Scored, Split, Summary, not_counted, scored, summary};
 use plimsoll_core::{figure::Tag, units::Bytes};
 use plimsoll_ingest::launch::{Context, LaunchInput, parse_command};
 use plimsoll_replay::{
@@ -54,9 +54,12 @@ free memory, no weights, no figure of a log. This page is made by `tests/accurac
 relative error in tokens would reward large pools: the same 0.5 GiB is 0.3 % of the tokens of one start and 20 % of
 another's. A refused start counts with its shortfall (below zero).
 
-**Split.** A row is held out when the FNV-1a hash of its id is divisible by 3, decided before anything was fitted. Rules
-of `core/src/estimate` and of the weights were adjusted on the other rows only. Rows from the start-up tables were seen by
-earlier fits of single terms (context, activation peak), whichever side they are on.
+**Split.** A row is held out when the FNV-1a hash of its id is divisible by 3, decided before anything was fitted, so that
+no number was chosen to meet it. It is not a blind test: the first run printed all rows, two rules were looked for
+because a held-out row missed (groups of ranks before the first reading, by `V`; the width on ROCm, by
+`mi300x-gemma3-27b`), and rows from the start-up tables were seen by earlier fits of single terms. The run before any
+adjustment is the fairer figure for new starts: median error 0.66 % and 30 of 47 inside, on the held-out side 0.57 % and
+14 of 19, with the rows that are no longer counted.
 ";
 
 const TAIL: &str = "\
@@ -90,9 +93,8 @@ side for itself.
 * Eight ranks with V0 on NVSwitch (`a100-dscoder-lite`): 2.1 GiB outside torch, one log.
 * Left after graphs, SGLang: Kimi-K2.5 at 0.93 left 0.82 GiB; the estimate without a log is {LEFT}.
 
-Left out: starts whose release, fraction or batch flags are not shown and decide the figure; servers that share a device;
-starts of patched builds (SGLang with a private AITER workspace; a vLLM build between two definitions of non-torch memory);
-models without a catalog entry (DeepSeek-V4, Grok-2, EXL3, community AWQ copies of Gemma 4).
+Not in the table at all: servers that share a device, and models without a catalog entry (DeepSeek-V4, Grok-2, EXL3,
+community AWQ copies of Gemma 4).
 ";
 
 fn line(name: &str, s: &Summary) -> String {
@@ -143,6 +145,28 @@ fn rows(scored: &[Scored]) -> String {
     for s in scored {
         let note = if s.row.note.is_empty() { String::new() } else { format!("; {}", s.row.note) };
         let _ = writeln!(text, "* `{}`: {}{note}", s.row.id, s.row.source);
+    }
+    text
+}
+
+/// Rows that are shown but not counted: dropped after the first run, with the reason of each.
+fn left_out(rows: &[Scored]) -> String {
+    let mut text = "\n## Not counted\n\nTaken out after the first run because what decides the figure is not shown, or \
+                    the build is no release; their errors are here all the same.\n\n| id | printed GiB | ours GiB | \
+                    error | holds | why not |\n|---|---:|---:|---:|---|---|\n"
+        .to_owned();
+    for s in rows {
+        let _ = writeln!(
+            text,
+            "| {} ({}) | {:.2} | {:.2} | {:+.2} % | {} | {} |",
+            s.row.id,
+            s.row.source,
+            s.row.truth_gib,
+            s.ours_gib(),
+            s.share(s.error_gib()),
+            if s.inside() { "yes" } else { "no" },
+            s.row.left_out,
+        );
     }
     text
 }
@@ -231,6 +255,7 @@ fn the_page_says_what_the_test_finds() {
     page.push_str(&summaries(&scored));
     page.push_str(&peer_table(&scored));
     page.push_str(&rows(&scored));
+    page.push_str(&left_out(&not_counted()));
     page.push('\n');
     page.push_str(&TAIL.replace("{LEFT}", &left_of_the_founding_case(&scored)));
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/accuracy.md");
