@@ -11,6 +11,7 @@
 // `cfg(test)` lets clippy know that helpers here may unwrap and panic.
 #[cfg(test)]
 mod fuzz_smoke;
+mod accuracy;
 #[cfg(test)]
 mod oracle;
 #[cfg(test)]

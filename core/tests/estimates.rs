@@ -16,8 +16,8 @@ use plimsoll_core::estimate::vllm_profile::{
     LayerMode, Multimodal, ProfileInputs, VllmCore, activation_peak, non_torch,
 };
 use plimsoll_core::estimate::workspace::{
-    AttentionBackend, Determinism, attention_workspace, cublas_workspace, custom_all_reduce,
-    symmetric_memory, vllm_mla_prefix,
+    AttentionBackend, DecodeBuffers, Determinism, attention_workspace, cublas_workspace,
+    custom_all_reduce, decode_buffers, late_communicators, symmetric_memory, vllm_mla_prefix,
 };
 use plimsoll_core::estimate::{Engine, Figure};
 use plimsoll_core::figure::{Estimate, Tag};
@@ -162,6 +162,61 @@ fn workspaces_by_engine_release_and_model() {
     assert_eq!(mib_of(&symmetric_memory(Vllm, &ada, 2)), 0);
     // 65,536 rows × 576 × 2 B.
     assert_eq!(mib_of(&vllm_mla_prefix(&kimi(), 131_072, 256, 64)), 72);
+}
+
+/// The index of the longest batch rules: 512 requests of 262,144 tokens.
+#[test]
+fn static_decode_buffers_by_backend() {
+    let shape = kimi();
+    let of = |backend, max_bs, page_size| {
+        let context_len = 262_144;
+        decode_buffers(&DecodeBuffers {
+            backend,
+            shape: &shape,
+            max_bs,
+            context_len,
+            page_size,
+            tp: 8,
+        })
+        .value
+    };
+    let small = 512 * (shape.vocab * 4 + 2 * shape.hidden + 24);
+    let index = 512 * 262_144;
+    let flashinfer = of(AttentionBackend::FlashinferMla, 512, 1);
+    assert_eq!(flashinfer, Estimate::exact(Bytes(4 * index + small)));
+    // 8 heads on a rank, 8 splits, 512 wide, float32.
+    let partial = 512 * 8 * 8 * 512 * 4;
+    assert_eq!(of(AttentionBackend::Triton, 512, 1).mid, Bytes(9 * index + partial + small));
+    assert_eq!(of(AttentionBackend::FlashAttention, 512, 64).mid, Bytes(4 * index / 64 + small));
+    assert_eq!(of(AttentionBackend::Other, 512, 1).mid, Bytes(small));
+    assert_eq!(of(AttentionBackend::Triton, 0, 1), Estimate::ZERO);
+    assert_eq!(of(AttentionBackend::Triton, 512, 0), of(AttentionBackend::Triton, 512, 1));
+    assert_eq!(late_communicators(1).value, Estimate::ZERO);
+    assert!(late_communicators(2).value.high > Bytes::ZERO);
+}
+
+/// Groups of ranks count as growth where the first reading precedes them, on switched machines.
+#[test]
+fn growth_outside_torch_has_the_groups_of_early_releases() {
+    let shape = kimi();
+    let growth = |release: &str, core, link, tp| {
+        let inputs = ProfileInputs {
+            version: release.parse().unwrap(),
+            core,
+            shape: &shape,
+            tp,
+            max_num_batched_tokens: 8192,
+            max_num_seqs: 256,
+            layers: LayerMode::Eager,
+            multimodal: Multimodal::Absent,
+        };
+        non_torch(&device("9.0", link, 80), &inputs).value.mid
+    };
+    use VllmCore::{V0, V1};
+    assert!(growth("0.10.2", V1, Link::NvSwitch, 4) > growth("0.11.0", V1, Link::NvSwitch, 4));
+    assert!(growth("0.7.3", V0, Link::NvSwitch, 8) > growth("0.7.3", V0, Link::Pcie, 8));
+    assert_eq!(growth("0.10.2", V1, Link::Pcie, 4), growth("0.11.0", V1, Link::Pcie, 4));
+    assert_eq!(growth("0.10.2", V1, Link::NvSwitch, 1), growth("0.11.0", V1, Link::NvSwitch, 1));
 }
 
 /// Other programs lower the baseline one to one, a device that they fill leaves nothing.

@@ -86,7 +86,7 @@ impl VllmStart {
         self.settings.as_ref()
     }
 
-    /// Layers and available memory of each rank, once sized.
+    /// Layers and available memory of each rank, once measured (also when the sizing then refuses).
     #[must_use]
     pub fn ranks(&self) -> &[Rank] {
         &self.ranks
@@ -177,12 +177,14 @@ impl StartPolicy for VllmStart {
         let Some((requested, available)) = first else { return Ok(PoolPlan::default()) };
         let mut figures = budget_figures(&requested, &available);
         let count = ranks.len();
-        let (bytes, sized) = match settings.rules.generation {
-            Generation::V1 => v1(&settings, &ranks).map_err(&refused)?,
-            Generation::V0 => v0(&settings, &ranks).map_err(&refused)?,
+        let sized = match settings.rules.generation {
+            Generation::V1 => v1(&settings, &ranks),
+            Generation::V0 => v0(&settings, &ranks),
         };
-        figures.extend(sized);
+        // Kept before a refusal leaves: what was available says by how much it fails.
         self.ranks = ranks;
+        let (bytes, sized) = sized.map_err(&refused)?;
+        figures.extend(sized);
         let notes = settings.notes.clone();
         Ok(PoolPlan { figures, segments: vec![vec![(Account::KvPool, bytes)]; count], notes })
     }

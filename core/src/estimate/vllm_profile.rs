@@ -3,7 +3,7 @@
 
 use super::shape::{MlpNames, QkNorm, Rank, ShapeInputs, U, narrow, wide};
 use super::{Figure, gib};
-use crate::device::{DeviceProfile, Link};
+use crate::device::{DeviceProfile, Link, Platform};
 use crate::figure::{Estimate, Tag, Why};
 use crate::policy::sglang::version::Version;
 use crate::units::Bytes;
@@ -109,8 +109,12 @@ fn dense(shape: &ShapeInputs, rank: &Rank, tokens: u128) -> (u128, &'static str)
 /// Peak of the dummy sampler run on `max_num_seqs` rows: `rows·V·c + 2·T·h`.
 ///
 /// c in bytes: sorting, 38 = 2 (bf16 logits) + 4 (fp32) + 32 (`torch.sort` over 128 rows): V0 and
-/// V1 up to 0.11 print 38.2 to 39.7 in six logs. From 0.21: 14 (13.5 and at most 14.7 in two logs).
-/// In between both forms exist.
+/// V1 up to 0.11.0 print 38.2 to 39.7 in seven logs. From 0.21: 14 (13.5 and at most 14.7 in two
+/// logs). In between both forms exist, by whether FlashInfer samples: it comes with the package from
+/// 0.11.1, and three starts of 0.11.2 and 0.13 on data-centre cards leave no room for a sort, while
+/// one of 0.19 on a desktop card needs it.
+///
+/// V0 before 0.6.6 with a chunk of at most 2048 tokens shows the layers alone (one log of 0.6.4).
 #[must_use]
 pub fn sampler_peak(inputs: &ProfileInputs<'_>) -> Figure {
     let rows = wide(inputs.max_num_seqs.min(inputs.max_num_batched_tokens));
@@ -119,9 +123,14 @@ pub fn sampler_peak(inputs: &ProfileInputs<'_>) -> Figure {
     let v1 = inputs.core == VllmCore::V1;
     // Tenths of a byte for each element of rows × V.
     let (low, mid, high, tag) = match inputs.version {
+        version
+            if !v1 && version < Version::new(0, 6, 6) && inputs.max_num_batched_tokens <= 2048 =>
+        {
+            (0, 0, 385, Tag::Assumed)
+        }
         _ if rows < 8 => (60, 140, 460, Tag::Assumed),
         version if v1 && version >= Version::new(0, 21, 0) => (120, 137, 150, Tag::Calibrated),
-        version if v1 && version >= Version::new(0, 12, 0) => (137, 360, 386, Tag::Assumed),
+        version if v1 && version >= Version::new(0, 11, 1) => (120, 137, 386, Tag::Assumed),
         _ => (366, 385, 397, Tag::Calibrated),
     };
     let bytes = |tenths: u128, hidden: u128| Bytes(narrow(tenths * element / 10 + hidden));
@@ -174,8 +183,10 @@ pub fn activation_peak(inputs: &ProfileInputs<'_>) -> Figure {
 /// Growth of memory outside torch between the first snapshot and the end of the profile run.
 ///
 /// Printed from 0.6.6 at tp 1: 0.03 to 0.20 GiB (V0, seven logs), 0.02 and 0.26 (V1); at tp 2 to
-/// 16: 0.20 to 0.39 (V0, PCI Express and NVLink), 1.38 (V1, 2 × H200), 2.43 (V1, tp 4). From 0.27
-/// what the allocator keeps after `empty_cache` counts too.
+/// 16: 0.20 to 0.39 (V0, PCI Express and NVLink), 1.38 (V1, 2 × H200), 2.43 (V1, tp 4). V0 and V1 up
+/// to 0.10 read before the groups of ranks exist, so on switched machines the groups count here too
+/// (2.10 on 8 × A100 with 0.7.2; about 2.4 on 4 × H100 with 0.10). From 0.27 what the allocator keeps
+/// after `empty_cache` counts too. ROCm has no printed figure.
 #[must_use]
 pub fn non_torch(device: &DeviceProfile, inputs: &ProfileInputs<'_>) -> Figure {
     if inputs.version < Version::new(0, 6, 6) {
@@ -195,6 +206,8 @@ pub fn non_torch(device: &DeviceProfile, inputs: &ProfileInputs<'_>) -> Figure {
         (true, VllmCore::V1, false) => (0.10, 0.35, 0.90),
         (true, VllmCore::V1, true) => (0.60, 1.20, 2.00),
     };
+    let groups = groups_after_reading(device, inputs);
+    let rocm = if device.platform == Platform::Rocm { 0.6 } else { 0.0 };
     let kept =
         if inputs.version >= Version::new(0, 27, 0) { (0.0, 0.08, 0.35) } else { (0.0, 0.0, 0.0) };
     let why = Why::new(
@@ -204,5 +217,18 @@ pub fn non_torch(device: &DeviceProfile, inputs: &ProfileInputs<'_>) -> Figure {
     )
     .with("tp", inputs.tp)
     .with("link", format!("{:?}", device.link));
-    Figure { value: gib(low + kept.0, mid + kept.1, high + kept.2), why }
+    let own = gib(low + kept.0, mid + kept.1, high + kept.2 + rocm);
+    // A V0 start on four such ranks printed as little as 0.28 in all.
+    let value = Estimate { low: own.low, ..own.plus(groups) };
+    Figure { value, why: why.with("groups of ranks", groups.mid) }
+}
+
+/// Groups of ranks that come after the first reading: V0, and V1 up to 0.10, on switched machines.
+fn groups_after_reading(device: &DeviceProfile, inputs: &ProfileInputs<'_>) -> Estimate {
+    let early = inputs.core == VllmCore::V0 || inputs.version < Version::new(0, 11, 0);
+    let switched = matches!(device.link, Link::NvSwitch | Link::Fabric);
+    if inputs.tp <= 1 || !early || !switched {
+        return Estimate::ZERO;
+    }
+    super::baseline::group_buffers(device, super::Engine::Sglang, inputs.tp).0
 }

@@ -19,7 +19,11 @@ pub enum AttentionBackend {
     TrtllmMha,
     /// TensorRT-LLM kernels, MLA.
     TrtllmMla,
-    /// No fixed workspace worth naming (FlashAttention, FlashMLA, Triton, PyTorch).
+    /// Triton: no fixed workspace; index and partial-result buffers with decode graphs.
+    Triton,
+    /// FlashAttention 3 or 4: page tables with decode graphs.
+    FlashAttention,
+    /// No fixed workspace worth naming (FlashMLA, PyTorch).
     Other,
 }
 
@@ -99,8 +103,80 @@ fn vllm_attention(version: Version, backend: AttentionBackend) -> (u64, &'static
                 (394, "394 MiB from 0.12 (VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE)")
             }
         }
-        AttentionBackend::Other => (0, "no fixed workspace"),
+        AttentionBackend::Triton | AttentionBackend::FlashAttention | AttentionBackend::Other => {
+            (0, "no fixed workspace")
+        }
     }
+}
+
+/// What SGLang's static buffers for captured decode steps depend on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DecodeBuffers<'a> {
+    /// Attention backend of decode.
+    pub backend: AttentionBackend,
+    /// Numbers of the model.
+    pub shape: &'a ShapeInputs,
+    /// Largest captured batch; 0 when decode is not captured.
+    pub max_bs: u64,
+    /// `context_len`, tokens.
+    pub context_len: u64,
+    /// `page_size`, tokens.
+    pub page_size: u64,
+    /// Tensor-parallel ranks.
+    pub tp: u64,
+}
+
+/// Static buffers that SGLang makes before it captures decode: the attention backend's index of the
+/// longest batch, partial results of Triton, logits in float32, ids and positions.
+///
+/// Source: SGLang 0.5.8 and 0.5.23 attention backends and graph runner. `max_bs · context · 4` B for
+/// FlashInfer, `· 9` for Triton, a page table for FlashAttention and TRT-LLM.
+#[must_use]
+pub fn decode_buffers(inputs: &DecodeBuffers<'_>) -> Figure {
+    let source = "SGLang 0.5.8 and 0.5.23 attention backends and graph runner";
+    let (max_bs, context) = (wide(inputs.max_bs), wide(inputs.context_len));
+    if max_bs == 0 {
+        return Figure::none("decode is not captured", source);
+    }
+    let rank = inputs.shape.rank(inputs.tp);
+    let pages = context.div_ceil(wide(inputs.page_size.max(1)));
+    let (index, rule) = match inputs.backend {
+        AttentionBackend::Flashinfer | AttentionBackend::FlashinferMla => {
+            (4 * max_bs * context, "bs·context·4 + bs·V·4 + ids")
+        }
+        AttentionBackend::Triton => (9 * max_bs * context, "bs·context·9 + splits + bs·V·4 + ids"),
+        AttentionBackend::TrtllmMha
+        | AttentionBackend::TrtllmMla
+        | AttentionBackend::FlashAttention => {
+            (4 * max_bs * pages, "bs·(context/page)·4 + bs·V·4 + ids")
+        }
+        AttentionBackend::Other => (0, "bs·V·4 + ids"),
+    };
+    // Triton splits each head's keys in 8 and keeps a float32 partial result of each.
+    let partial = match (inputs.backend, rank.mla) {
+        (AttentionBackend::Triton, Some(mla)) => max_bs * mla.heads * 8 * mla.kv_lora * 4,
+        (AttentionBackend::Triton, None) => max_bs * rank.q * 8 * 4,
+        _ => 0,
+    };
+    let small = max_bs * (rank.v * 4 + U * rank.h + 24);
+    Figure::computed(narrow(index + partial + small), rule, source)
+        .with("bs", inputs.max_bs)
+        .with("context", inputs.context_len)
+        .with("vocab", inputs.shape.vocab)
+}
+
+/// Buffers that communicators make at first use, after the pool is sized: NCCL's channels for the
+/// transports that the first collectives choose. None on one rank.
+#[must_use]
+pub fn late_communicators(ranks: u64) -> Figure {
+    let source = "public start logs: what graphs and workspaces leave unexplained";
+    if ranks <= 1 {
+        return Figure::none("one rank", source);
+    }
+    let mut figure = Figure::computed(0, "communicators at first use", source).with("ranks", ranks);
+    figure.value = super::gib(0.0, 0.25, 0.9);
+    figure.why.tag = Tag::Assumed;
+    figure
 }
 
 /// vLLM's workspace for the cached prefix of MLA: rows × (`kv_lora` + rope) × 2 B, made with the

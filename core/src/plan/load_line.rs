@@ -50,20 +50,18 @@ impl LoadLine {
         signed(self.base.mid) - f * signed(self.scale.mid) - signed(self.outside.mid)
     }
 
-    /// What is left, with its interval; amounts below zero are cut off at zero.
+    /// What is left, with its interval: base and outside are independent of each other, so their
+    /// half-widths add as squares; amounts below zero are cut off at zero.
     #[must_use]
     pub fn left_estimate(&self, f: f64) -> Estimate {
         // Base and scale are one reading where they are equal: they move together.
-        let together = self.base == self.scale;
-        let at = |base: Bytes, scale: Bytes, outside: Bytes| {
-            let scale = if together { base } else { scale };
-            Bytes((signed(base) - f * signed(scale) - signed(outside)).round().max(0.0) as u64)
-        };
-        Estimate::new(
-            at(self.base.low, self.scale.high, self.outside.high),
-            at(self.base.mid, self.scale.mid, self.outside.mid),
-            at(self.base.high, self.scale.low, self.outside.low),
-        )
+        let (base, scale) = if self.base == self.scale { (1.0 - f, 0.0) } else { (1.0, f) };
+        let mid = self.left_at(f);
+        let down =
+            squares([base * below(self.base), scale * above(self.scale), above(self.outside)]);
+        let up = squares([base * above(self.base), scale * below(self.scale), below(self.outside)]);
+        let bytes = |left: f64| Bytes(left.round().max(0.0) as u64);
+        Estimate::new(bytes(mid - down), bytes(mid), bytes(mid + up))
     }
 
     /// The feasible window.
@@ -76,7 +74,8 @@ impl LoadLine {
         let floor = |covered: Bytes, scale: Bytes| {
             if scale == Bytes::ZERO { 1.0 } else { signed(covered) / signed(scale) }
         };
-        let sure = taken(self.outside.high, self.need.high);
+        let spread = squares([above(self.outside), above(self.need)]);
+        let sure = taken(self.outside.mid, self.need.mid) + spread;
         Window {
             floor: floor(self.covered.mid, self.scale.mid),
             floor_sure: floor(self.covered.high, self.scale.low),
@@ -88,6 +87,18 @@ impl LoadLine {
             ceiling_sure: fraction(self.base.low, self.scale.low.max(self.base.low), sure),
         }
     }
+}
+
+fn below(estimate: Estimate) -> f64 {
+    estimate.mid.0.abs_diff(estimate.low.0) as f64
+}
+
+fn above(estimate: Estimate) -> f64 {
+    estimate.high.0.abs_diff(estimate.mid.0) as f64
+}
+
+fn squares<const N: usize>(parts: [f64; N]) -> f64 {
+    parts.iter().map(|part| part * part).sum::<f64>().sqrt()
 }
 
 fn signed(bytes: Bytes) -> f64 {

@@ -9,9 +9,12 @@ use plimsoll_core::{
         detail::Model,
         geometry::{Dtype, ModelGeometry},
         parallel::{ExpertSplit, Loader, Parallel, ParallelError},
-        weights::{DraftWeights, VisionUse, WeightOptions, heaviest},
+        weights::{DraftWeights, Mxfp4Layout, VisionUse, WeightOptions, heaviest},
     },
-    policy::{sglang::args::ServerArgs, vllm::args::EngineArgs},
+    policy::{
+        sglang::{args::ServerArgs, version::Version},
+        vllm::args::EngineArgs,
+    },
 };
 use plimsoll_ingest::launch::EngineLaunch;
 
@@ -101,6 +104,11 @@ fn vllm_options(args: &EngineArgs) -> Result<WeightOptions, ParallelError> {
         dtype: dtype(args.dtype.as_deref()),
         draft: if builtin { DraftWeights::Loaded } else { DraftWeights::Unused },
         vision: if args.language_model_only { VisionUse::Skipped } else { VisionUse::Loaded },
+        mxfp4: if args.version < Version::new(0, 12, 0) {
+            Mxfp4Layout::Padded
+        } else {
+            Mxfp4Layout::Unknown
+        },
         ..WeightOptions::new(Loader::Vllm)
     })
 }

@@ -52,6 +52,18 @@ pub struct TokenRange {
     pub high: Tokens,
 }
 
+/// Memory for the pool on the rank that decides, bytes; below zero where the engine refuses. SGLang:
+/// state slots and KV; vLLM: "Available KV cache memory".
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PoolBudget {
+    /// When what is uncertain falls the wrong way.
+    pub low: i64,
+    /// Best value.
+    pub mid: i64,
+    /// When it falls the right way.
+    pub high: i64,
+}
+
 /// A fraction and what a start with it would have.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct AtFraction {
@@ -77,6 +89,9 @@ pub struct Plan {
     pub flag: &'static str,
     /// Tokens of the pool.
     pub pool: Option<TokenRange>,
+    /// Memory for the pool; `None` when the start stopped before it or memory is shared with programs
+    /// (Metal).
+    pub budget: Option<PoolBudget>,
     /// Left after graphs.
     pub left: Option<Estimate>,
     /// The heaviest known step and what it needs.
@@ -146,12 +161,14 @@ pub fn plan(case: &Case) -> Result<Plan, CaseError> {
     };
     let context_len = question.context_len();
     let pool = question.token_range();
+    let budget = question.budget();
     let mut plan = Plan {
         level: Level::Ok,
         headline: String::new(),
         fraction,
         flag: question.flag(),
         pool,
+        budget,
         left,
         window,
         advice,

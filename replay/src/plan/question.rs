@@ -1,6 +1,6 @@
 //! What a start answers about other fractions, engine by engine.
 
-use super::TokenRange;
+use super::{PoolBudget, TokenRange};
 use crate::start::{Case, CaseLaunch, Policy, Ran};
 use plimsoll_core::{
     engine::{MlxStart, SglangStart, VllmStart},
@@ -77,13 +77,14 @@ impl<'a> Question<'a> {
         let fraction = self.fraction()?;
         let base = self.ran.basis.free_before_load.value;
         let (scale, covered) = match &self.ran.policy {
-            Policy::Vllm(start) => (Estimate::exact(start.total()), self.covered_vllm()),
-            Policy::Sglang(_) | Policy::Mlx(_) => {
-                (base, self.ran.basis.load.value.plus(self.ran.basis.draft.value))
+            Policy::Vllm(start) => {
+                (moved(self.ran.basis.total.value, start.total()), self.covered())
             }
+            Policy::Sglang(_) | Policy::Mlx(_) => (base, self.covered()),
         };
         let mid = self.outside(base.mid, scale.mid, fraction)?;
-        let spread = self.ran.basis.graphs.value.plus(self.ran.basis.workspaces.value);
+        let basis = &self.ran.basis;
+        let spread = root_sum([basis.graphs.value, basis.workspaces.value].into_iter());
         let measured = self.case.facts.free_after_graphs.is_some();
         let outside = if measured { Estimate::exact(mid) } else { moved(spread, mid) };
         Some(LoadLine { base, scale, outside, covered, need: need.unwrap_or(Estimate::ZERO) })
@@ -113,9 +114,27 @@ impl<'a> Question<'a> {
         Some(table + basis.graphs.value.mid + basis.workspaces.value.mid)
     }
 
-    fn covered_vllm(&self) -> Estimate {
-        let basis = &self.ran.basis;
-        basis.load.value.plus(basis.transient.value).plus(basis.workspaces.value)
+    /// What the budget pays before the pool; the parts' errors add as squares.
+    fn covered(&self) -> Estimate {
+        root_sum(self.ran.basis.charged.iter().map(|figure| figure.value))
+    }
+
+    /// Memory for the pool on the rank that decides.
+    pub(super) fn budget(&self) -> Option<PoolBudget> {
+        let least = match &self.ran.policy {
+            Policy::Sglang(start) => {
+                let budgets = start.pool_inputs().iter().map(PoolInputs::budget_gib);
+                (budgets.reduce(f64::min)? * GIB as f64) as i64
+            }
+            Policy::Vllm(start) => start.ranks().iter().map(|rank| rank.available).min()?,
+            Policy::Mlx(_) => return None,
+        };
+        let (down, up) = self.half_widths();
+        Some(PoolBudget {
+            low: least.saturating_sub(down),
+            mid: least,
+            high: least.saturating_add(up),
+        })
     }
 
     /// Tokens at another fraction.
@@ -173,29 +192,39 @@ impl<'a> Question<'a> {
         })
     }
 
-    /// How much less and more memory the pool may get, bytes.
+    /// How much less and more memory the pool may get, bytes: the fraction of what it is a fraction of,
+    /// and all that is paid before the pool. None of them knows of the others, so they add as squares.
     fn half_widths(&self) -> (i64, i64) {
+        if self.capped() {
+            return (0, 0);
+        }
         let basis = &self.ran.basis;
         let fraction = self.fraction().unwrap_or(1.0);
-        let free = basis.free_before_load.value;
-        let load = basis.load.value;
-        let (free, others): (Estimate, Vec<Estimate>) = match &self.ran.policy {
-            Policy::Sglang(_) => (free, vec![load, basis.draft.value]),
-            Policy::Mlx(_) => (free, Vec::new()),
-            // The total is known; what profiling charges is not.
-            Policy::Vllm(_) => {
-                (Estimate::ZERO, vec![load, basis.transient.value, basis.workspaces.value])
-            }
+        let of = match &self.ran.policy {
+            Policy::Sglang(_) | Policy::Mlx(_) => basis.free_before_load.value,
+            Policy::Vllm(_) => basis.total.value,
         };
         let below = |e: Estimate| e.mid.0.abs_diff(e.low.0) as f64;
         let above = |e: Estimate| e.high.0.abs_diff(e.mid.0) as f64;
-        let squares = |parts: Vec<f64>| parts.iter().map(|x| x * x).sum::<f64>().sqrt() as i64;
-        let mut down = vec![fraction * below(free)];
-        down.extend(others.iter().map(|e| above(*e)));
-        let mut up = vec![fraction * above(free)];
-        up.extend(others.iter().map(|e| below(*e)));
-        (squares(down), squares(up))
+        let charged = || basis.charged.iter().map(|figure| figure.value);
+        let down = charged().map(above).chain([fraction * below(of)]);
+        let up = charged().map(below).chain([fraction * above(of)]);
+        (squares(down) as i64, squares(up) as i64)
     }
+}
+
+/// Root of the sum of squares.
+fn squares(parts: impl Iterator<Item = f64>) -> f64 {
+    parts.map(|part| part * part).sum::<f64>().sqrt()
+}
+
+/// Sum of independent parts: best values add, half-widths add as squares.
+fn root_sum(parts: impl Iterator<Item = Estimate> + Clone) -> Estimate {
+    let mid = parts.clone().fold(Bytes::ZERO, |sum, part| sum.saturating_add(part.mid));
+    let below = squares(parts.clone().map(|part| part.mid.0.abs_diff(part.low.0) as f64));
+    let above = squares(parts.map(|part| part.high.0.abs_diff(part.mid.0) as f64));
+    let (low, high) = (Bytes(below as u64), Bytes(above as u64));
+    Estimate { low: mid.saturating_sub(low), mid, high: mid.saturating_add(high) }
 }
 
 /// The interval of an estimate around another best value.

@@ -68,6 +68,8 @@ pub(super) fn prepare(case: &Case, args: &ServerArgs) -> Result<Prepared, CaseEr
         graphs: none("this backend captures no graphs"),
         need: None,
         transient: none("no profile run"),
+        charged: Vec::new(),
+        total: super::sglang::total_seen(case),
         unknown: vec![
             "what other programs on this machine will take after the start".to_owned(),
             "the peak of a prefill chunk in MLX".to_owned(),

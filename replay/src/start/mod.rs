@@ -90,6 +90,11 @@ pub struct Basis {
     pub need: Option<(String, Figure)>,
     /// vLLM: what profiling charges beside the weights, in bytes that do not stay.
     pub transient: Figure,
+    /// All that the budget pays before the pool, part by part. Their errors are independent, so the
+    /// interval of the pool adds them as squares.
+    pub charged: Vec<Figure>,
+    /// Total that programs see, which vLLM's fraction is a fraction of.
+    pub total: Figure,
     /// What is not known, in words.
     pub unknown: Vec<String>,
 }

@@ -3,7 +3,7 @@
 use super::{Basis, Case, CaseError, ModelKind, Policy, Prepared, contexts, device_spec};
 use plimsoll_backend_sim::{DeviceSpec, MachineSpec};
 use plimsoll_core::{
-    device::DeviceProfile,
+    device::{DeviceProfile, Platform as DevicePlatform},
     engine::{
         HostFacts, SglangModel, SglangStart,
         startup::{CapacityByRank, RankLoad, StartPolicy as _},
@@ -16,7 +16,10 @@ use plimsoll_core::{
         moe::{MoeKernel, SharedExperts},
         shape::ShapeInputs,
         total,
-        workspace::{AttentionBackend, Determinism, attention_workspace, cublas_workspace},
+        workspace::{
+            AttentionBackend, DecodeBuffers, Determinism, attention_workspace, cublas_workspace,
+            decode_buffers, late_communicators,
+        },
     },
     figure::{Estimate, Tag, Why},
     model::geometry::{Attention, ModelGeometry},
@@ -40,7 +43,7 @@ pub(super) fn prepare(case: &Case, args: &ServerArgs) -> Result<Prepared, CaseEr
     let load = load(case)?;
     let draft = draft(case, args);
     let shape = case.model.geometry().map(ShapeInputs::from_geometry);
-    let workspaces = workspaces(case, args);
+    let workspaces = workspaces(case, args, shape.as_ref(), resolved.as_ref());
     let need = match (&shape, &resolved) {
         (Some(shape), Some(resolved)) => need(case, args, shape, resolved),
         _ => None,
@@ -61,10 +64,33 @@ pub(super) fn prepare(case: &Case, args: &ServerArgs) -> Result<Prepared, CaseEr
     let host_available = host_available(case);
     let transient = Figure::none("SGLang measures no profile run", "rule");
     let unknown = unknown(need.is_some());
-    let basis =
-        Basis { free_before_load: free, load, draft, workspaces, graphs, need, transient, unknown };
+    let basis = Basis {
+        charged: vec![load.clone(), draft.clone()],
+        total: total_seen(case),
+        free_before_load: free,
+        load,
+        draft,
+        workspaces,
+        graphs,
+        need,
+        transient,
+        unknown,
+    };
     let machine = MachineSpec { devices, host_available };
     Ok(Prepared { machine, loads, policy: Policy::Sglang(Box::new(policy)), basis })
+}
+
+/// Total that programs see: as read, else the catalog's with the spread over drivers.
+pub(super) fn total_seen(case: &Case) -> Figure {
+    let rule = "total of the runtime (cudaMemGetInfo)";
+    match &case.facts.total {
+        Some(fact) => fact.figure(rule),
+        None => {
+            let total = &case.device.runtime_total;
+            let why = Why::new(Tag::Calibrated, rule, total.source());
+            Figure { value: total.value, why: why.with("device", &case.device.name) }
+        }
+    }
 }
 
 /// Host memory; without a reading there is enough for everything.
@@ -131,7 +157,13 @@ pub(super) fn load(case: &Case) -> Result<Figure, CaseError> {
             how: "--weights (in a scenario: machine.readings.weights)".to_owned(),
         });
     };
-    Ok(weights.clone())
+    let mut weights = weights.clone();
+    if case.device.platform == DevicePlatform::Rocm {
+        // Two of three public ROCm logs print 0.66 and 1.25 GiB more than the tensors.
+        weights.value.high = weights.value.high.saturating_add(Bytes::from_gib_f64(1.4));
+        weights.why = weights.why.with("ROCm", "up to 1.4 GiB more");
+    }
+    Ok(weights)
 }
 
 /// One figure of several, each an input of its derivation.
@@ -161,6 +193,8 @@ fn attention_backend(args: &ServerArgs, device: &DeviceProfile, mla: bool) -> At
         Some("flashinfer") => return flashinfer,
         Some("trtllm_mha") => return AttentionBackend::TrtllmMha,
         Some("trtllm_mla") => return AttentionBackend::TrtllmMla,
+        Some("triton") => return AttentionBackend::Triton,
+        Some("fa3" | "fa4") => return AttentionBackend::FlashAttention,
         Some(_) => return AttentionBackend::Other,
         None => {}
     }
@@ -168,8 +202,9 @@ fn attention_backend(args: &ServerArgs, device: &DeviceProfile, mla: bool) -> At
         Some(10) if mla => AttentionBackend::TrtllmMla,
         Some(10) => AttentionBackend::TrtllmMha,
         // Hopper takes FlashAttention 3.
-        Some(9) | None => AttentionBackend::Other,
-        Some(_) if mla => AttentionBackend::Other,
+        Some(9) => AttentionBackend::FlashAttention,
+        None => AttentionBackend::Other,
+        Some(_) if mla => AttentionBackend::Triton,
         Some(_) => AttentionBackend::Flashinfer,
     }
 }
@@ -178,14 +213,20 @@ fn is_mla(model: &ModelGeometry) -> bool {
     model.layers.iter().any(|layer| matches!(layer.attention, Attention::Mla { .. }))
 }
 
-fn workspaces(case: &Case, args: &ServerArgs) -> Figure {
+fn workspaces(
+    case: &Case,
+    args: &ServerArgs,
+    shape: Option<&ShapeInputs>,
+    resolved: Option<&Resolved>,
+) -> Figure {
     if case.facts.graph_memory.is_some() {
         return Figure::none(
             "counted with the graphs: free after the pool - free after graphs",
             "rule",
         );
     }
-    let Some(model) = case.model.geometry() else {
+    let (Some(model), Some(shape), Some(resolved)) = (case.model.geometry(), shape, resolved)
+    else {
         return Figure::none("not known without the model's layers", "rule");
     };
     let backend = attention_backend(args, &case.device, is_mla(model));
@@ -198,8 +239,28 @@ fn workspaces(case: &Case, args: &ServerArgs) -> Figure {
             Determinism::Off,
         ),
         cublas_workspace(&case.device),
+        late_communicators(u64::from(case.ranks)),
+        decode_buffers(&buffers(args, backend, shape, resolved)),
     ];
-    sum("attention workspace + cuBLAS", &parts)
+    sum("attention workspace + cuBLAS + static decode buffers + communicators", &parts)
+}
+
+fn buffers<'a>(
+    args: &ServerArgs,
+    backend: AttentionBackend,
+    shape: &'a ShapeInputs,
+    resolved: &Resolved,
+) -> DecodeBuffers<'a> {
+    let captured = resolved.decode_graphs_off.is_none();
+    let largest = resolved.decode_bs.last().copied().filter(|_| captured);
+    DecodeBuffers {
+        backend,
+        shape,
+        max_bs: largest.unwrap_or(0),
+        context_len: resolved.context_len,
+        page_size: resolved.page_size,
+        tp: u64::from(args.tp_size),
+    }
 }
 
 fn graphs(

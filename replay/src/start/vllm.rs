@@ -2,7 +2,7 @@
 
 use super::{
     Basis, Case, CaseError, ModelKind, Policy, Prepared, contexts, device_spec,
-    sglang::{free_before_load, host_available, load, sum},
+    sglang::{free_before_load, host_available, load, sum, total_seen},
 };
 use plimsoll_backend_sim::{DeviceSpec, MachineSpec};
 use plimsoll_core::{
@@ -21,10 +21,12 @@ use plimsoll_core::{
         },
         workspace::{AttentionBackend, Determinism, attention_workspace},
     },
+    figure::{Estimate, Tag, Why},
     policy::vllm::{
         args::{EngineArgs, Generation},
         defaults::MemoryKind,
         profile::Profile,
+        rules::ProfileRule,
         settings::{Settings, Switch},
     },
     units::Bytes,
@@ -67,7 +69,19 @@ pub(super) fn prepare(case: &Case, args: &EngineArgs) -> Result<Prepared, CaseEr
     });
     let loads = loads.collect();
     let need = terms.activation.clone();
+    let total_figure = total_seen(case);
+    let mut charged = vec![load.clone(), terms.non_torch.clone(), terms.activation.clone()];
+    if let Some(settings) = &settings {
+        if settings.graphs_charged == Switch::On {
+            charged.push(perhaps_not(terms.graph_estimate.clone()));
+        }
+        if settings.rules.profile == ProfileRule::WholeDevice {
+            charged.push(before_the_reading(&total_figure, &free));
+        }
+    }
     let basis = Basis {
+        charged,
+        total: total_figure,
         free_before_load: free,
         load,
         draft: Figure::none("part of the weights", "vLLM"),
@@ -83,6 +97,27 @@ pub(super) fn prepare(case: &Case, args: &EngineArgs) -> Result<Prepared, CaseEr
     };
     let machine = MachineSpec { devices, host_available: host_available(case) };
     Ok(Prepared { machine, loads, policy: Policy::Vllm(Box::new(policy)), basis })
+}
+
+/// Releases that charge the graphs do not always: three public starts of 0.28 close without them,
+/// one with. So the estimate counts, and nothing is the low end.
+fn perhaps_not(mut graphs: Figure) -> Figure {
+    if graphs.why.tag != Tag::Measured {
+        graphs.value.low = Bytes::ZERO;
+    }
+    graphs
+}
+
+/// What is gone before the first reading, which V1 0.8 and 0.9 charge. The doubt about the total is
+/// counted with the budget.
+fn before_the_reading(total: &Figure, free: &Figure) -> Figure {
+    let value = Estimate::new(
+        total.value.mid.saturating_sub(free.value.high),
+        total.value.mid.saturating_sub(free.value.mid),
+        total.value.mid.saturating_sub(free.value.low),
+    );
+    let rule = "total - free at the first reading";
+    Figure { value, why: Why::new(free.why.tag, rule, "vLLM 0.8 and 0.9 GPUWorker") }
 }
 
 fn groups(args: &EngineArgs) -> ExtraGroups {

@@ -398,6 +398,19 @@ proptest! {
 }
 
 #[test]
+fn kimi_gives_the_factor_its_own_names() {
+    let latent = json!({"architectures": null, "kv_lora_rank": 512, "q_lora_rank": 1536,
+        "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128});
+    let config = json!({"architectures": ["KimiK25ForConditionalGeneration"],
+        "text_config": with(llama(), latent),
+        "vision_config": {"vt_num_hidden_layers": 27, "vt_hidden_size": 1152}});
+    let model = read(&config);
+    assert!(model.geometry.vision.unwrap().sized);
+    let factor = model.detail.vision_factor.unwrap();
+    assert_eq!((factor.layers, factor.hidden), (27, 1152));
+}
+
+#[test]
 fn a_vision_tower_as_the_factor_sees_it() {
     let config = json!({"architectures": ["Qwen3VLForConditionalGeneration"],
         "text_config": with(llama(), json!({"architectures": null})),

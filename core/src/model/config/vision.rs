@@ -16,18 +16,20 @@ const SIDE: (u64, u64) = (1, 1 << 12);
 pub(super) type Vision = (VisionTower, VisionWeights, FactorInputs);
 
 /// Reads `vision_config`. Source of the two names that SGLang asks for (`num_hidden_layers`,
-/// `hidden_size`; 24 and 1,024 when missing): `server_args.py`, multimodal factor.
+/// `hidden_size`; 24 and 1,024 when missing): `server_args.py`, multimodal factor. Kimi's own
+/// configuration class gives them for its `vt_` names: a public 0.5.8.post1 start of Kimi-K2.5 prints
+/// the automatic fraction 0.8260405859375 = 0.908 · 0.95 · 0.9576171875, which is 27 layers of 1,152.
 pub(super) fn read(root: &Fields<'_>, text_hidden: u64) -> Result<Option<Vision>, ConfigError> {
     let Some(config) = root.object("vision_config")? else { return Ok(None) };
     let layer_keys = ["num_hidden_layers", "depth", "vt_num_hidden_layers", "layers"];
     let hidden_keys = ["hidden_size", "vt_hidden_size", "embed_dim", "width"];
     let layers = config.first(&layer_keys, LAYERS)?;
     let hidden = config.first(&hidden_keys, WIDTH)?;
-    let sized = config.get("num_hidden_layers").is_some() && config.get("hidden_size").is_some();
-    let factor = FactorInputs {
-        layers: config.number("num_hidden_layers", LAYERS)?.unwrap_or(24),
-        hidden: config.number("hidden_size", WIDTH)?.unwrap_or(1024),
-    };
+    let asked_layers = config.first(&["num_hidden_layers", "vt_num_hidden_layers"], LAYERS)?;
+    let asked_hidden = config.first(&["hidden_size", "vt_hidden_size"], WIDTH)?;
+    let sized = asked_layers.is_some() && asked_hidden.is_some();
+    let factor =
+        FactorInputs { layers: asked_layers.unwrap_or(24), hidden: asked_hidden.unwrap_or(1024) };
     let (Some(layers), Some(hidden)) = (layers, hidden) else {
         let tower = VisionTower { layers: 24, hidden: 1024, intermediate: 4096, sized };
         let basis = VisionBasis::Unknown;

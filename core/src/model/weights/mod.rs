@@ -106,6 +106,9 @@ pub enum Mxfp4Layout {
     /// Not known: vLLM's Marlin and SGLang's Triton kernels are taken as the middle.
     #[default]
     Unknown,
+    /// Marlin, or FlashInfer where a Blackwell card has it: vLLM before 0.12, whose packages had no
+    /// Triton kernels for it (0.10.1 and 0.11.0 starts of gpt-oss-120b on H100 print 65.97 GiB).
+    Padded,
     /// As stored; the expert's width rounded up to 64 (Triton kernels).
     Triton,
     /// Expert width to 128, model width to 256 (Marlin).
@@ -340,10 +343,13 @@ fn rotary(sheet: &mut Sheet<'_>) {
 
 /// SGLang's weights figure is a difference of free memory: it also has the allocator's rounding
 /// and what libraries take at first use. vLLM counts tensors. Fitted on the public logs of the
-/// start-up tables (SGLang: 0.10 to 0.34 GiB over the tensors; vLLM: 0 to 0.06 GiB).
+/// start-up tables (SGLang: 0.10 to 0.34 GiB over the tensors; vLLM: 0 to 0.06 GiB on one rank, 0 to
+/// 0.22 on several).
 fn loading(sheet: &mut Sheet<'_>) {
+    let several = sheet.options.parallel.attention > 1;
     let (low, mid, high) = match sheet.options.loader {
         Loader::Sglang => (0, 112 * MIB, 400 * MIB),
+        Loader::Vllm if several => (0, 48 * MIB, 240 * MIB),
         Loader::Vllm => (0, 4 * MIB, 80 * MIB),
     };
     let range = Estimate::new(Bytes(low), Bytes(mid), Bytes(high));

@@ -30,6 +30,19 @@ pub(super) enum Role {
     Plain32,
 }
 
+/// What is in doubt about a module's storage.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Doubt {
+    /// Nothing.
+    Nothing,
+    /// The packing is not known; up to 16 bits.
+    Packing,
+    /// vLLM and settings module by module (modelopt `MIXED_PRECISION`): 16 bits beside the experts,
+    /// down to what the settings say. Two public starts of Qwen3.6-35B-A3B-NVFP4 print 21.94 GiB:
+    /// head and linear attention in 16 bits (21.89), not as the file has them (20.26).
+    Kept16,
+}
+
 /// Rows, columns and how many of that size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Size {
@@ -113,7 +126,7 @@ impl<'a> Sheet<'a> {
     /// Adds a module's matrix; `local` is its size on one rank.
     pub(super) fn add(&mut self, kind: PartKind, role: Role, name: &str, whole: Size, local: Size) {
         let kind = self.redirect.unwrap_or(kind);
-        let (storage, unknown) = self.storage(role, name);
+        let (storage, doubt) = self.storage(role, name);
         let mut bytes = [local; 3].map(|size| size.bytes(&storage));
         if role == Role::Expert && storage == Storage::MXFP4 {
             bytes = self.padded(local, &storage);
@@ -124,9 +137,12 @@ impl<'a> Sheet<'a> {
         line.parameters += whole.elements();
         line.whole += whole.bytes(&storage);
         line.storages.insert(storage.name);
-        if unknown {
+        if doubt != Doubt::Nothing {
             line.tag = Some(Tag::Assumed);
             bytes[2] = plain;
+        }
+        if doubt == Doubt::Kept16 {
+            bytes[1] = plain;
         }
         if here {
             line.low += bytes[0];
@@ -159,29 +175,34 @@ impl<'a> Sheet<'a> {
         line.tag = Some(tag);
     }
 
-    /// Storage of a module, and whether it is only assumed.
-    fn storage(&self, role: Role, name: &str) -> (Storage, bool) {
+    /// Storage of a module, and what is in doubt about it.
+    fn storage(&self, role: Role, name: &str) -> (Storage, Doubt) {
         let plan = &self.model.detail.quant;
-        let plain = (self.plain, false);
+        let plain = (self.plain, Doubt::Nothing);
         match role {
             Role::Plain => return plain,
-            Role::Plain32 => return (Storage::plain(crate::model::geometry::Dtype::F32), false),
+            Role::Plain32 => {
+                return (Storage::plain(crate::model::geometry::Dtype::F32), Doubt::Nothing);
+            }
             Role::Head if !plan.head => return plain,
             Role::Linear if plan.experts_only => return plain,
             Role::Head | Role::Linear | Role::Expert => {}
         }
         if let Some(storage) = plan.rules.get(name) {
-            return (storage, false);
+            let mixed = plan.base.is_none() && role != Role::Expert;
+            let vllm = self.options.loader == Loader::Vllm;
+            let doubt = if mixed && vllm { Doubt::Kept16 } else { Doubt::Nothing };
+            return (storage, doubt);
         }
         if plan.ignored.get(name).is_some() {
             return plain;
         }
         match (plan.base, &plan.unknown) {
-            (Some(storage), _) => (storage, false),
+            (Some(storage), _) => (storage, Doubt::Nothing),
             // The commonest packing stands for one that is not known; the interval goes up to none.
-            (None, Some(_)) => (Storage::int_group(4, 128, 4), true),
+            (None, Some(_)) => (Storage::int_group(4, 128, 4), Doubt::Packing),
             (None, None) => match self.options.online {
-                Some(storage) if role != Role::Head => (storage, false),
+                Some(storage) if role != Role::Head => (storage, Doubt::Nothing),
                 _ => plain,
             },
         }
@@ -196,7 +217,7 @@ impl<'a> Sheet<'a> {
                 Mxfp4Layout::Triton => (64, 1),
                 Mxfp4Layout::Marlin => (128, 256),
                 Mxfp4Layout::Flashinfer => (256, 256),
-                Mxfp4Layout::Unknown => (1, 1),
+                Mxfp4Layout::Unknown | Mxfp4Layout::Padded => (1, 1),
             };
             // Gate and up have two rows for each of the expert's width when they are fused; the
             // caller adds them one by one, so that both cases round alike.
@@ -214,6 +235,10 @@ impl<'a> Sheet<'a> {
                     Loader::Vllm => Mxfp4Layout::Marlin,
                 };
                 [round(Mxfp4Layout::Triton), round(mid), round(Mxfp4Layout::Flashinfer)]
+            }
+            (Mxfp4Layout::Padded, _) => {
+                let usual = round(Mxfp4Layout::Marlin);
+                [usual, usual, round(Mxfp4Layout::Flashinfer)]
             }
             (layout, _) => [round(layout); 3],
         }

@@ -94,6 +94,15 @@ impl PoolInputs {
         u64::try_from(table).ok().filter(|&n| n <= 32).map_or(0, |n| 2 * n)
     }
 
+    /// Memory for state slots and KV: `A - P * (1 - f)` less what is withheld, GiB; below zero where
+    /// the engine refuses.
+    #[must_use]
+    pub fn budget_gib(&self) -> f64 {
+        let budget =
+            self.avail_after_load_gib - self.pre_load_free_gib * (1.0 - self.mem_fraction_static);
+        if self.withheld_mib > 0.0 { budget - self.withheld_mib / 1024.0 } else { budget }
+    }
+
     fn check(&self) -> Result<(), Refusal> {
         self.kv.check()?;
         in_range("page_size", self.page_size, 1, 1 << 20)?;
@@ -283,11 +292,7 @@ impl<'a> Sizing<'a> {
             }),
             _ => None,
         };
-        let mut budget_gib =
-            i.avail_after_load_gib - i.pre_load_free_gib * (1.0 - i.mem_fraction_static);
-        if i.withheld_mib > 0.0 {
-            budget_gib -= i.withheld_mib / 1024.0;
-        }
+        let budget_gib = i.budget_gib();
         let mut sizing = Self { v, i, cell, layer, budget_gib, rest_gib: budget_gib, mamba: None };
         if let Some(hybrid) = i.kv.mamba() {
             let m = mamba::size(v, i, hybrid, budget_gib)?;

@@ -403,11 +403,17 @@ const fn profile(generation: Generation, version: Version) -> ProfileRule {
         ProfileRule::V0Increase
     } else if at_least(version, (0, 27)) {
         ProfileRule::Consumed
-    } else if at_least(version, (0, 10)) {
+    } else if at_least(version, (0, 10)) || is_0_9_from_2(version) {
         ProfileRule::Increase
     } else {
         ProfileRule::WholeDevice
     }
+}
+
+/// 0.9.2 already profiles as 0.10 does: a public 0.9.2 start (Qwen3-8B, A100 40 GB) leaves 18.69 GiB,
+/// which closes only when nothing before the first reading is charged.
+const fn is_0_9_from_2(version: Version) -> bool {
+    version.major == 0 && version.minor == 9 && version.patch >= 2
 }
 
 const fn group_size(version: Version) -> GroupSizeRule {
@@ -431,6 +437,8 @@ mod tests {
         let v1 = |minor| Rules::of(Version::new(0, minor, 0), Some(Generation::V1));
         assert_eq!((v1(19).default_utilization, v1(20).default_utilization), (0.9, 0.92));
         assert_eq!(v1(9).profile, ProfileRule::WholeDevice);
+        let last = Rules::of(Version::new(0, 9, 2), Some(Generation::V1));
+        assert_eq!(last.profile, ProfileRule::Increase);
         assert_eq!(
             (v1(10).profile, v1(24).profile),
             (ProfileRule::Increase, ProfileRule::Increase)
