@@ -27,12 +27,6 @@ impl Failure {
     }
 }
 
-impl From<std::io::Error> for Failure {
-    fn from(error: std::io::Error) -> Self {
-        Self::input(error)
-    }
-}
-
 /// The code of a verb that ran.
 pub fn code(outcome: Result<u8, Failure>) -> ExitCode {
     match outcome {

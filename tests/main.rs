@@ -10,6 +10,8 @@
 
 // `cfg(test)` lets clippy know that helpers here may unwrap and panic.
 #[cfg(test)]
+mod cli;
+#[cfg(test)]
 mod oracle;
 #[cfg(test)]
 mod tidy;

@@ -2,13 +2,13 @@
 
 use super::{AssembleError, Places};
 use crate::start::{CaseModel, ModelKind};
+use plimsoll_catalog::files::{self, Found, Weights};
 use plimsoll_core::{
     estimate::Figure,
     model::{
-        detail::Model,
         geometry::Dtype,
         parallel::{ExpertSplit, Loader, Parallel, ParallelError},
-        weights::{DraftWeights, VisionUse, WeightOptions, heaviest},
+        weights::{Bill, DraftWeights, VisionUse, WeightOptions, heaviest},
     },
     policy::{sglang::args::ServerArgs, vllm::args::EngineArgs},
 };
@@ -18,36 +18,52 @@ use plimsoll_ingest::launch::EngineLaunch;
 pub(super) fn look_up(
     name: &str,
     engine: &EngineLaunch,
-    _places: &Places,
+    places: &Places,
 ) -> Result<CaseModel, AssembleError> {
-    let entry = plimsoll_catalog::models::find(name).map_err(AssembleError::new)?;
-    let model = entry.model;
-    let weights = weights(&model, engine).map_err(|error| {
+    let beside = places.base.join(name);
+    let place = if beside.exists() { beside.display().to_string() } else { name.to_owned() };
+    let found = files::find(&place, &places.hub, "main").map_err(AssembleError::new)?;
+    let weights = weights(&found, engine).map_err(|error| {
         AssembleError::new(format!("the weights of {name} cannot be divided: {error}"))
     })?;
     Ok(CaseModel {
         name: name.to_owned(),
-        origin: format!("catalog entry {} ({})", entry.file, entry.source),
-        kind: ModelKind::Known(Box::new(model.geometry)),
+        origin: found.source,
+        kind: ModelKind::Known(Box::new(found.model.geometry)),
         draft: None,
         weights: Some(weights),
         draft_weights: None,
-        notes: model.notes,
+        notes: found.model.notes,
     })
 }
 
 /// Weights of the heaviest rank, with what the engine makes while it loads them.
-fn weights(model: &Model, engine: &EngineLaunch) -> Result<Figure, ParallelError> {
+fn weights(found: &Found, engine: &EngineLaunch) -> Result<Figure, ParallelError> {
     let options = match engine {
         EngineLaunch::Sglang(args) => sglang_options(args)?,
         EngineLaunch::Vllm(args) => vllm_options(args)?,
     };
-    let (_, bill) = heaviest(model, &options)?;
+    let bill = heaviest_found(found, &options)?;
     let mut figure = Figure { value: bill.per_rank, why: bill.why };
     for part in &bill.parts {
         figure = figure.with(part.kind.name(), part.per_rank.mid);
     }
     Ok(figure)
+}
+
+/// The stage with the most weights, by the firmest evidence there is.
+fn heaviest_found(found: &Found, options: &WeightOptions) -> Result<Bill, ParallelError> {
+    if found.weights == Weights::Computed {
+        return Ok(heaviest(&found.model, options)?.1);
+    }
+    let mut best = found.bill(&WeightOptions { stage: 0, ..*options })?;
+    for stage in 1..options.parallel.pp.min(1024) {
+        let next = found.bill(&WeightOptions { stage, ..*options })?;
+        if next.per_rank.mid > best.per_rank.mid {
+            best = next;
+        }
+    }
+    Ok(best)
 }
 
 fn sglang_options(args: &ServerArgs) -> Result<WeightOptions, ParallelError> {
