@@ -129,9 +129,6 @@ pub struct PlanArgs {
     /// Any other flag of the engine as NAME=VALUE (or NAME alone), repeatable: `--set page-size=64`.
     #[arg(long = "set", value_name = "NAME[=VALUE]")]
     pub set: Vec<String>,
-    /// Measurements that replace estimates.
-    #[command(flatten)]
-    pub measured: MeasuredArgs,
     /// Show the rule, source and inputs of every figure.
     #[arg(long)]
     pub why: bool,
@@ -144,6 +141,9 @@ pub struct PlanArgs {
     /// The launch command as typed, after `--`.
     #[arg(last = true, value_name = "LAUNCH COMMAND")]
     pub command: Vec<String>,
+    /// Measurements that replace estimates; last, for their heading holds for all that follows.
+    #[command(flatten)]
+    pub measured: MeasuredArgs,
 }
 
 /// Measured values, from a log or a device.

@@ -32,7 +32,10 @@ pub fn code(outcome: Result<u8, Failure>) -> ExitCode {
     match outcome {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
-            crate::output::note(&format!("error: {}", failure.message));
+            // A rendered problem says itself that it is an error.
+            let rendered = failure.message.starts_with("error");
+            let start = if rendered { "" } else { "error: " };
+            crate::output::note(&format!("{start}{}", failure.message.trim_end()));
             ExitCode::from(failure.code)
         }
     }

@@ -42,7 +42,7 @@ pub fn run(args: &RunArgs, format: Format, output: &Output) -> Result<u8, Failur
             }
             Err(message) => {
                 broken = true;
-                output::note(&message);
+                output::note(message.trim_end());
             }
         }
     }
@@ -85,7 +85,7 @@ fn files(paths: &[PathBuf]) -> (Vec<PathBuf>, bool) {
             Err(problems) => problems.render(),
         };
         broken = true;
-        output::note(&message);
+        output::note(message.trim_end());
     }
     (files, broken)
 }

@@ -206,6 +206,7 @@ fn advice() -> Value {
             "pool_tokens": or_null(whole()),
             "left_bytes": or_null(whole()),
         }))),
+        "own_fraction": at(),
         "command": or_null(text()),
     }))
 }

@@ -3,18 +3,21 @@
 /// Wraps `text` so that no line is longer than `width` columns, where words allow it; lines after the
 /// first are indented by `indent` blanks.
 pub fn wrap(text: &str, width: usize, indent: usize) -> String {
-    let mut out = String::new();
-    let mut column = 0;
-    for word in text.split(' ') {
+    let words = text.trim_start_matches(' ');
+    let mut column = text.len() - words.len();
+    let mut out = " ".repeat(column);
+    let mut first = true;
+    for word in words.split(' ') {
         let length = visible(word);
-        if column > 0 && column + 1 + length > width {
+        if !first && column + 1 + length > width {
             out.push('\n');
             out.push_str(&" ".repeat(indent));
             column = indent;
-        } else if column > 0 || !out.is_empty() {
+        } else if !first {
             out.push(' ');
             column += 1;
         }
+        first = false;
         out.push_str(word);
         column += length;
     }
@@ -46,6 +49,7 @@ mod tests {
         assert_eq!(wrap(text, 14, 6), "help: one two\n      three\n      four");
         assert_eq!(wrap(text, 80, 6), text);
         assert_eq!(wrap("", 80, 6), "");
+        assert_eq!(wrap("  pool    1 two", 13, 4), "  pool    1\n    two");
     }
 
     #[test]

@@ -5,8 +5,10 @@ mod list;
 mod machine;
 mod measured;
 mod more_ranks;
+mod own_fraction;
 
 pub use more_ranks::MoreRanks;
+pub use own_fraction::OwnFraction;
 
 use crate::{
     args::{Format, PlanArgs},
@@ -42,6 +44,7 @@ pub fn plan(args: &PlanArgs, format: Format, output: &Output) -> Result<u8, Fail
     let plan = plan_case(&case).map_err(Failure::input)?;
     let view = View {
         more_ranks: more_ranks::find(&launch, &plan, case_of),
+        own_fraction: own_fraction::find(&case, &plan),
         plan: &plan,
         case: &case,
         launch: &launch,

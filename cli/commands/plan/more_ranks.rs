@@ -1,10 +1,7 @@
 //! The smallest larger number of tensor-parallel ranks at which a start holds that does not now.
 
 use crate::exit::Failure;
-use plimsoll_core::{
-    plan::Advice,
-    units::{Bytes, Tokens},
-};
+use plimsoll_core::units::{Bytes, Tokens};
 use plimsoll_ingest::launch::{EngineLaunch, Launch};
 use plimsoll_replay::{
     plan::{Level, Plan, plan as plan_case},
@@ -33,7 +30,7 @@ pub fn find(
     case: impl Fn(&Launch) -> Result<Case, Failure>,
 ) -> Option<MoreRanks> {
     let fails = matches!(plan.level, Level::Oom | Level::Refused);
-    let fraction_helps = matches!(plan.advice, Some(Advice::Lower { .. } | Advice::Raise { .. }));
+    let fraction_helps = plan.advised.is_some_and(|at| at.tokens.is_some());
     let measured = case(launch).ok()?.facts.used_by_load.is_some();
     if !fails || fraction_helps || measured || plan.smaller_chunk.is_some() {
         return None;

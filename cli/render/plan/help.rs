@@ -3,7 +3,7 @@
 use super::{View, wrap};
 use crate::output::{Output, Tone};
 use plimsoll_core::{plan::Advice, pyfloat};
-use plimsoll_ingest::launch::{render, with_flag};
+use plimsoll_ingest::launch::{Engine, render, with_flag};
 use plimsoll_replay::plan::{AtFraction, Level};
 use std::fmt::Write as _;
 
@@ -42,28 +42,31 @@ pub(super) fn command(view: &View<'_>) -> Option<String> {
     if view.command.is_empty() {
         return None;
     }
-    let changed = match (&view.plan.advised, view.more_ranks) {
-        (Some(at), _) => with_flag(view.command, view.plan.flag, Some(&pyfloat::repr(at.fraction))),
-        (None, Some(more)) => with_flag(view.command, ranks_flag(view), Some(&more.tp.to_string())),
+    let own = view.own_fraction.map(|own| own.fraction);
+    let fraction = view.advised().map(|at| at.fraction).or(own);
+    let (flag, value) = match (fraction, view.more_ranks) {
+        (Some(fraction), _) => (view.plan.flag, pyfloat::repr(fraction)),
+        (None, Some(more)) => (ranks_flag(view), more.tp.to_string()),
         (None, None) => return None,
     };
-    Some(render(&changed))
+    Some(render(&with_flag(view.command, flag, Some(&value))))
 }
 
 fn ranks_flag(view: &View<'_>) -> &'static str {
     match view.launch.engine.engine() {
-        plimsoll_ingest::launch::Engine::Sglang => "--tp-size",
-        plimsoll_ingest::launch::Engine::Vllm => "--tensor-parallel-size",
+        Engine::Sglang => "--tp-size",
+        Engine::Vllm => "--tensor-parallel-size",
     }
 }
 
 fn marked(view: &View<'_>) -> Vec<String> {
     let mut lines = Vec::new();
     lines.extend(reserve(view));
-    lines.extend(view.plan.advised.as_ref().map(|at| {
+    lines.extend(view.advised().map(|at| {
         let change = format!("{} {}", view.plan.flag, pyfloat::repr(at.fraction));
         format!("pass {MARK}{change}{MARK}: {}", at_text(at))
     }));
+    lines.extend(own_fraction(view));
     lines.extend(keep(view));
     lines.extend(no_fraction(view));
     lines.extend(automatic(view));
@@ -83,8 +86,9 @@ fn at_text(at: &AtFraction) -> String {
 
 /// Why the automatic value is advised.
 fn reserve(view: &View<'_>) -> Option<String> {
-    let (automatic, advised) = (view.plan.automatic.as_ref()?, view.plan.advised.as_ref()?);
-    (automatic.fraction == advised.fraction).then(|| {
+    let (automatic, advised) = (view.plan.automatic.as_ref()?, view.advised()?);
+    let lower = matches!(view.plan.advice, Some(Advice::Lower { .. }));
+    (lower && automatic.fraction == advised.fraction).then(|| {
         let used = view.plan.fraction.map_or_else(String::new, pyfloat::repr);
         format!(
             "{used} spends what the engine's reserve keeps for prefill, graphs and what nobody \
@@ -94,12 +98,35 @@ fn reserve(view: &View<'_>) -> Option<String> {
     })
 }
 
+/// Where all programs share one memory.
+fn own_fraction(view: &View<'_>) -> Option<String> {
+    view.own_fraction.map(|own| {
+        format!(
+            "all programs share this memory: set the fraction yourself, for example {MARK}{} {}{MARK}: \
+             {} tokens, {:.2} GiB left beside the pool",
+            view.plan.flag,
+            pyfloat::repr(own.fraction),
+            own.tokens,
+            own.left.as_gib_f64()
+        )
+    })
+}
+
+/// What the engine does when its pool is full.
+fn when_full(view: &View<'_>) -> &'static str {
+    match view.launch.engine.engine() {
+        Engine::Sglang => "retractions",
+        Engine::Vllm => "preemptions",
+    }
+}
+
 fn keep(view: &View<'_>) -> Option<String> {
     let next = view.plan.next_step.as_ref()?;
     let ok = view.plan.level == Level::Ok && view.plan.advice == Some(Advice::Keep);
     ok.then(|| {
         format!(
-            "keep it. Raise only on a full pool and retractions, by 0.02: {} would give {}",
+            "keep it. Raise only on a full pool and {}, by 0.02: {} would give {}",
+            when_full(view),
             pyfloat::repr(next.fraction),
             at_text(next)
         )
@@ -125,7 +152,7 @@ fn no_fraction(view: &View<'_>) -> Option<String> {
 fn automatic(view: &View<'_>) -> Option<String> {
     let plan = view.plan;
     let at = plan.automatic.as_ref()?;
-    let said = plan.advised.as_ref().is_some_and(|advised| advised.fraction == at.fraction);
+    let said = view.advised().is_some_and(|advised| advised.fraction == at.fraction);
     (plan.level != Level::Ok && !said).then(|| {
         let value = pyfloat::repr(at.fraction);
         format!("the engine's automatic value is {value}: {}", at_text(at))

@@ -88,6 +88,9 @@ fn at(at: Option<&AtFraction>) -> Option<Value> {
 fn advice(view: &View<'_>) -> Value {
     let plan = view.plan;
     let action = match plan.advice {
+        Some(Advice::Lower { .. } | Advice::Raise { .. }) if view.advised().is_none() => {
+            "no_fraction"
+        }
         Some(Advice::Keep) => "keep",
         Some(Advice::Lower { .. }) => "lower",
         Some(Advice::Raise { .. }) => "raise",
@@ -96,7 +99,7 @@ fn advice(view: &View<'_>) -> Value {
     };
     json!({
         "action": action,
-        "pass": at(plan.advised.as_ref()),
+        "pass": at(view.advised()),
         "automatic": at(plan.automatic.as_ref()),
         "next_step": at(plan.next_step.as_ref()),
         "smaller_chunk": plan.smaller_chunk.map(|c| {
@@ -106,6 +109,11 @@ fn advice(view: &View<'_>) -> Value {
             "tp": more.tp,
             "pool_tokens": more.tokens.map(|t| t.0),
             "left_bytes": more.left.map(|b| b.0),
+        })),
+        "own_fraction": view.own_fraction.map(|own| json!({
+            "fraction": own.fraction,
+            "pool_tokens": own.tokens.0,
+            "left_bytes": own.left.0,
         })),
         "command": help::command(view),
     })

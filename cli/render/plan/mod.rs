@@ -11,13 +11,13 @@ pub use machine::{csv, machine};
 use super::{figures, ledger, run, text::wrap};
 use crate::{
     args::PlanArgs,
-    commands::plan::MoreRanks,
+    commands::plan::{MoreRanks, OwnFraction},
     output::{Output, Tone},
 };
 use plimsoll_core::{estimate::Figure, memory::ledger::Account};
 use plimsoll_ingest::{launch::Launch, log::Seen};
 use plimsoll_replay::{
-    plan::{Level, Plan},
+    plan::{AtFraction, Level, Plan},
     start::Case,
 };
 use std::fmt::Write as _;
@@ -40,9 +40,16 @@ pub struct View<'a> {
     pub log_tokens: Option<Seen<u64>>,
     /// More ranks that would hold.
     pub more_ranks: Option<MoreRanks>,
+    /// A fraction set by hand, where all programs share one memory.
+    pub own_fraction: Option<OwnFraction>,
 }
 
 impl View<'_> {
+    /// The fraction to pass; one without a pool is no advice.
+    pub fn advised(&self) -> Option<&AtFraction> {
+        self.plan.advised.as_ref().filter(|at| at.tokens.is_some())
+    }
+
     /// The heaviest known step and what it needs beside what stands.
     pub const fn need(&self) -> Option<&(String, Figure)> {
         self.plan.ran.basis.need.as_ref()

@@ -255,7 +255,7 @@ fn level(plan: &Plan) -> Level {
 
 fn headline(plan: &Plan) -> String {
     match &plan.ran.start.end {
-        StartEnd::Refused(refused) => return format!("the start is refused: {}", refused.message),
+        StartEnd::Refused(refused) => return refused.message.clone(),
         StartEnd::OutOfMemory(error) => return format!("the start dies: {error}"),
         StartEnd::Ready => {}
     }
