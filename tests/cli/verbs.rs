@@ -154,6 +154,34 @@ fn colour_follows_the_flag_and_the_variables() {
     assert!(shown(json).stdout.starts_with('{'));
 }
 
+/// A machine whose `nvidia-smi` prints this.
+#[cfg(unix)]
+fn on_a_machine(name: &str, script: &str) -> super::Shown {
+    use std::os::unix::fs::PermissionsExt as _;
+    let bin = folder(name);
+    let tool = bin.join("nvidia-smi");
+    fs::write(&tool, format!("#!/bin/sh\n{script}\n")).expect("written");
+    fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).expect("executable");
+    let mut command = command(&["plan", "--model", "Qwen/Qwen3-8B"]);
+    command.env("PATH", &bin);
+    shown(command)
+}
+
+#[cfg(all(unix, not(target_os = "macos")))]
+#[test]
+fn without_a_device_the_one_of_this_machine_is_asked() {
+    let line = |name: &str| format!("echo '0, {name}, 143771 MiB, 142771 MiB, 1000 MiB'");
+    let found = on_a_machine("smi", &line("NVIDIA H200"));
+    assert_eq!(found.code, 0, "{}", found.stderr);
+    assert!(found.stdout.contains("1 x NVIDIA H200\n"), "{}", found.stdout);
+    assert!(found.stdout.contains("1000 MiB are in use now"), "{}", found.stdout);
+    let failing = on_a_machine("smi-fails", "echo 'Failed to initialize NVML'; exit 9");
+    assert_eq!(failing.code, 3, "{}", failing.stderr);
+    let unknown = on_a_machine("smi-unknown", &line("NVIDIA Z999"));
+    assert!(unknown.code == 3 || unknown.stdout.contains("x NVIDIA"), "{}", unknown.stderr);
+    assert!(unknown.code == 0 || unknown.stderr.contains("no device `NVIDIA Z999`"));
+}
+
 #[test]
 fn the_hub_cache_is_looked_in() {
     let hub = folder("hub");

@@ -49,7 +49,12 @@ pub(super) fn command(view: &View<'_>) -> Option<String> {
         (None, Some(more)) => (ranks_flag(view), more.tp.to_string()),
         (None, None) => return None,
     };
-    Some(render(&with_flag(view.command, flag, Some(&value))))
+    let changed = with_flag(view.command, flag, Some(&value));
+    // One quoted text was given: it is shown as it was, not quoted once more.
+    Some(match &changed[..] {
+        [text] => text.clone(),
+        words => render(words),
+    })
 }
 
 fn ranks_flag(view: &View<'_>) -> &'static str {
@@ -88,7 +93,8 @@ fn at_text(at: &AtFraction) -> String {
 fn reserve(view: &View<'_>) -> Option<String> {
     let (automatic, advised) = (view.plan.automatic.as_ref()?, view.advised()?);
     let lower = matches!(view.plan.advice, Some(Advice::Lower { .. }));
-    (lower && automatic.fraction == advised.fraction).then(|| {
+    let same = (automatic.fraction - advised.fraction).abs() < 0.001;
+    (lower && same).then(|| {
         let used = view.plan.fraction.map_or_else(String::new, pyfloat::repr);
         format!(
             "{used} spends what the engine's reserve keeps for prefill, graphs and what nobody \
@@ -152,7 +158,8 @@ fn no_fraction(view: &View<'_>) -> Option<String> {
 fn automatic(view: &View<'_>) -> Option<String> {
     let plan = view.plan;
     let at = plan.automatic.as_ref()?;
-    let said = view.advised().is_some_and(|advised| advised.fraction == at.fraction);
+    let near = |advised: &AtFraction| (advised.fraction - at.fraction).abs() < 0.001;
+    let said = view.advised().is_some_and(near) || at.tokens.is_none();
     (plan.level != Level::Ok && !said).then(|| {
         let value = pyfloat::repr(at.fraction);
         format!("the engine's automatic value is {value}: {}", at_text(at))
