@@ -104,7 +104,7 @@ fn figures() -> Value {
 fn refusal() -> Value {
     let remedy = object(json!({
         "flag": text(),
-        "direction": { "enum": ["raise", "lower", "set", "remove"] },
+        "direction": { "enum": ["raise", "lower", "set", "remove", "act"] },
         "value": or_null(text()),
         "effect": text(),
     }));

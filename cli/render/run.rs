@@ -95,7 +95,10 @@ pub fn ways_out(refused: &Refused, output: &Output) -> String {
     }
     for remedy in &refused.remedies {
         let value = remedy.value.as_deref().map_or_else(String::new, |v| format!(" to {v}"));
-        let change = format!("{} {}{value}", remedy.direction, remedy.flag);
+        let change = match remedy.direction {
+            "act" => remedy.flag.clone(),
+            direction => format!("{direction} {}{value}", remedy.flag),
+        };
         let line = format!("  help: {}: {}", output.paint(Tone::Change, &change), remedy.effect);
         let _ = writeln!(out, "{}", wrap(&line, output.width(), 8));
     }

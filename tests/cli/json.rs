@@ -39,6 +39,44 @@ fn ledgers_of_plans_close_to_the_byte() {
     }
 }
 
+/// What a plan says of another fraction is what a plan at that fraction says.
+#[test]
+fn another_fraction_gives_what_was_said_of_it() {
+    // A measured end holds for its own fraction only.
+    let measured =
+        |args: &[&str]| args.contains(&"--free-after-graphs") || args.contains(&"--from-log");
+    let mut compared = 0;
+    for case in plans::cases().iter().filter(|case| !measured(&case.args)) {
+        let plan = parse(&run(&with(&case.args, &["--format", "json"])).stdout);
+        let flag = plan["window"]["flag"].as_str().expect("a flag");
+        for said in [&plan["advice"]["pass"], &plan["advice"]["next_step"]] {
+            // A start that ended early, or a cap, leaves nothing to compare.
+            if said["pool_tokens"].is_null() || plan["window"]["floor"].is_null() {
+                continue;
+            }
+            let fraction = said["fraction"].to_string();
+            let args = with(&case.args, &["--format", "json"]);
+            let args: Vec<&str> = args[..1]
+                .iter()
+                .copied()
+                .chain([flag, &fraction])
+                .chain(args[1..].iter().copied())
+                .collect();
+            let other = parse(&run(&args).stdout);
+            if other["verdict"] == "refused" || plan["verdict"] == "refused" {
+                continue;
+            }
+            assert_eq!(other["pool"]["tokens"], said["pool_tokens"], "{} {fraction}", case.name);
+            let left = other["left_after_graphs"]["mid_bytes"].as_i64().expect("bytes");
+            let apart = left - said["left_bytes"].as_i64().expect("bytes");
+            // One page or block of rounding, and padding.
+            assert!(apart.abs() < 64 << 20, "{} {fraction}: {apart} B apart", case.name);
+            compared += 1;
+        }
+    }
+    assert!(compared >= 8, "{compared} compared");
+}
+
 #[test]
 fn amounts_have_their_unit_last() {
     fn keys(value: &Value, found: &mut Vec<(String, Value)>) {

@@ -97,6 +97,12 @@ fn sglang() -> Vec<Case> {
             &[],
         ),
         case(
+            "host-refused",
+            1,
+            &[&RTX[..], &["--host-available", "256GiB"]].concat(),
+            &kimi(&hicache),
+        ),
+        case(
             "shared",
             0,
             &["--device", "H100", "--others", "30GiB", "--model", "Qwen/Qwen3-8B"],
@@ -127,6 +133,7 @@ fn others() -> Vec<Case> {
     ];
     vec![
         case("vllm", 0, &["--device", "H100", "--engine-lines"], &["vllm", "serve", llama]),
+        case("vllm-unified", 1, &["--device", "GB10"], &["vllm", "serve", "openai/gpt-oss-120b"]),
         case("vllm-refused", 1, &["--device", "L4"], &["vllm", "serve", llama]),
         case(
             "vllm-v0",

@@ -22,7 +22,7 @@ use plimsoll_core::device::DeviceProfile;
 use plimsoll_ingest::launch::Launch;
 use plimsoll_replay::{
     assemble::{ModelAsk, Places, case_launch, find_device, find_model, ranks_of},
-    plan::{Level, plan as plan_case},
+    plan::{AtFraction, Level, Plan, plan as plan_case},
     start::{CapacityReading, Case},
 };
 use std::{env, path::PathBuf};
@@ -62,6 +62,15 @@ pub fn plan(args: &PlanArgs, format: Format, output: &Output) -> Result<u8, Fail
     };
     output.write(&text)?;
     Ok(code(&view))
+}
+
+/// The fraction to pass; one without a pool is no advice, nor is one when the engine refuses for a
+/// reason that no fraction mends.
+pub fn advised(plan: &Plan) -> Option<&AtFraction> {
+    let mends = plan
+        .refusal()
+        .is_none_or(|refused| refused.remedies.iter().any(|remedy| remedy.flag == plan.flag));
+    plan.advised.as_ref().filter(|at| mends && at.tokens.is_some())
 }
 
 /// 1 when a problem was found or the margin is too small.

@@ -22,7 +22,7 @@ pub struct MoreRanks {
     pub left: Option<Bytes>,
 }
 
-/// Doubles the ranks until the start holds; `None` when it holds now, when a fraction helps, when the
+/// Doubles the ranks until the start holds with room, else with little; `None` when it holds now, when a fraction helps, when the
 /// weights were measured (they hold for this number of ranks only), or when none does.
 pub fn find(
     launch: &Launch,
@@ -30,24 +30,22 @@ pub fn find(
     case: impl Fn(&Launch) -> Result<Case, Failure>,
 ) -> Option<MoreRanks> {
     let fails = matches!(plan.level, Level::Oom | Level::Refused);
-    let fraction_helps = plan.advised.is_some_and(|at| at.tokens.is_some());
+    let fraction_helps = super::advised(plan).is_some();
     let measured = case(launch).ok()?.facts.used_by_load.is_some();
     if !fails || fraction_helps || measured || plan.smaller_chunk.is_some() {
         return None;
     }
-    let mut tp = tp_of(&launch.engine).max(1).checked_mul(2)?;
-    while tp <= MOST {
-        let larger = with_tp(launch, tp);
-        // A number of ranks that does not divide the model is passed over.
-        if let Some(plan) = case(&larger).ok().and_then(|case| plan_case(&case).ok())
-            && matches!(plan.level, Level::Ok | Level::Low)
-        {
-            let (tokens, left) = (plan.pool.map(|p| p.mid), plan.left.map(|l| l.mid));
-            return Some(MoreRanks { tp, tokens, left });
-        }
-        tp *= 2;
-    }
-    None
+    // A number of ranks that does not divide the model is passed over.
+    let now = tp_of(&launch.engine).max(1);
+    let doubled = std::iter::successors(now.checked_mul(2), |tp| tp.checked_mul(2));
+    let plans: Vec<(u32, Plan)> = doubled
+        .take_while(|tp| *tp <= MOST)
+        .filter_map(|tp| Some((tp, plan_case(&case(&with_tp(launch, tp)).ok()?).ok()?)))
+        .collect();
+    let first = |level: Level| plans.iter().find(|(_, plan)| plan.level == level);
+    let (tp, plan) = first(Level::Ok).or_else(|| first(Level::Low))?;
+    let (tokens, left) = (plan.pool.map(|p| p.mid), plan.left.map(|l| l.mid));
+    Some(MoreRanks { tp: *tp, tokens, left })
 }
 
 fn tp_of(engine: &EngineLaunch) -> u32 {

@@ -148,7 +148,7 @@ fn no_fraction(view: &View<'_>) -> Option<String> {
         let flag = ranks_flag(view);
         return Some(format!("pass {MARK}{flag} {}{MARK}{tokens}{left}", more.tp));
     }
-    (view.plan.advice == Some(Advice::NoFraction)).then(|| {
+    (view.plan.advice == Some(Advice::NoFraction) && view.plan.refusal().is_none()).then(|| {
         "no fraction alone helps: more ranks, a smaller or more quantised model, fewer graph batch \
          sizes, a smaller chunk or fewer requests"
             .to_owned()
@@ -159,9 +159,10 @@ fn automatic(view: &View<'_>) -> Option<String> {
     let plan = view.plan;
     let at = plan.automatic.as_ref()?;
     let near = |advised: &AtFraction| (advised.fraction - at.fraction).abs() < 0.001;
-    let said = view.advised().is_some_and(near) || at.tokens.is_none();
+    let refused = plan.refusal().is_some() && view.advised().is_none();
+    let said = view.advised().is_some_and(near) || at.tokens.is_none() || refused;
     (plan.level != Level::Ok && !said).then(|| {
         let value = pyfloat::repr(at.fraction);
-        format!("the engine's automatic value is {value}: {}", at_text(at))
+        format!("the engine's own value is {value}: {}", at_text(at))
     })
 }

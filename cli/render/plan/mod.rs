@@ -11,7 +11,7 @@ pub use machine::{csv, machine};
 use super::{figures, ledger, run, text::wrap};
 use crate::{
     args::PlanArgs,
-    commands::plan::{MoreRanks, OwnFraction},
+    commands::plan::{MoreRanks, OwnFraction, advised},
     output::{Output, Tone},
 };
 use plimsoll_core::{estimate::Figure, memory::ledger::Account};
@@ -45,9 +45,9 @@ pub struct View<'a> {
 }
 
 impl View<'_> {
-    /// The fraction to pass; one without a pool is no advice.
+    /// The fraction to pass, when there is another one that helps.
     pub fn advised(&self) -> Option<&AtFraction> {
-        self.plan.advised.as_ref().filter(|at| at.tokens.is_some())
+        advised(self.plan)
     }
 
     /// The heaviest known step and what it needs beside what stands.
