@@ -28,7 +28,6 @@ fn mistakes() -> Vec<(Vec<&'static str>, &'static [&'static str])> {
 fn of_plan() -> Vec<(Vec<&'static str>, &'static [&'static str])> {
     vec![
         (vec!["plan"], &["launch command after `--`", "--model"]),
-        (vec!["plan", "--model", "Qwen/Qwen3-8B"], &["no --device", "--device list"]),
         (vec!["plan", "--device", "H10", "--model", "x"], &["--device H10", "near: H100"]),
         (vec!["plan", "--device", "RTX", "--model", "x"], &["--device RTX", "any of", "4090"]),
         (vec!["plan", "--device", "", "--model", "x"], &["--device"]),
@@ -124,6 +123,16 @@ fn every_mistake_is_named_with_its_value_and_what_is_allowed() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     snapshot("errors", &text);
+}
+
+/// On macOS the memory names the device.
+#[cfg(not(target_os = "macos"))]
+#[test]
+fn a_machine_without_a_gpu_needs_a_device() {
+    let args = ["plan", "--model", "Qwen/Qwen3-8B"];
+    let shown = run(&args);
+    assert_eq!(shown.code, 2);
+    snapshot("no-device", &transcript(&args, &shown));
 }
 
 /// Pieces put together without sense.

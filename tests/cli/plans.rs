@@ -213,6 +213,57 @@ fn the_founding_case_agrees_with_its_log() {
     assert!(apart.abs() < 400, "{line}");
 }
 
+/// With the figures that two starts of the founding case back-solve to, the lines of every start are
+/// the engine's own to the token.
+#[test]
+fn the_founding_lines_are_those_of_the_log() {
+    let limits = "chunked_prefill_size=8192, max_prefill_tokens=16384, max_running_requests=2048, \
+                  context_len=262144, available_gpu_mem=";
+    for (fraction, left, tokens) in [
+        ("0.85", "8.34", &["116171"][..]),
+        ("0.88", "5.52", &["159276", "159277"]),
+        ("0.93", "0.82", &["231120"]),
+    ] {
+        let left_arg = format!("{left} GiB");
+        let mut args =
+            vec!["plan", "--device", RTX[1], "--engine-version", "0.5.8", "--engine-lines"];
+        args.extend(["--free-before-load", "94.0367 GiB", "--weights", "72.32827 GiB"]);
+        args.extend(["--free-after-graphs", &left_arg, "--mem-fraction-static", fraction, "--"]);
+        args.extend(KIMI);
+        let shown = run(&args).stdout;
+        let says = |line: String| shown.lines().any(|shown| shown.trim() == line);
+        let found = tokens.iter().any(|tokens| {
+            says(format!("max_total_num_tokens={tokens}, {limits}{left} GB"))
+                && shown.contains(&format!("KV Cache is allocated. #tokens: {tokens}, KV size: "))
+        });
+        assert!(found, "{shown}");
+        assert!(says("Load weight begin. avail mem=94.04 GB".to_owned()), "{shown}");
+    }
+}
+
+/// The laptop's three starts. What was available after loading is back-solved from the printed slots;
+/// the weights (1.2 GiB) only stand between the two readings.
+#[test]
+fn the_laptop_starts_are_those_of_the_log() {
+    for (before, fraction, available, budget, tokens) in [
+        ("29.00805 GiB", None, "27.81", "24.25", 227_022),
+        ("39.488195 GiB", None, "38.29", "33.39", 312_581),
+        ("49.68562 GiB", Some("0.4"), "48.49", "19.39", 181_574),
+    ] {
+        let mut args = vec!["plan", "--device", "Apple 64GB", "--engine-lines"];
+        args.extend(["--free-before-load", before, "--weights", "1.2 GiB"]);
+        args.extend(fraction.iter().flat_map(|f| ["--mem-fraction-static", f]));
+        args.extend(["--", "env", "SGLANG_USE_MLX=1", "python", "-m", "sglang.launch_server"]);
+        args.extend(["--model", "Qwen/Qwen3-0.6B", "--disable-cuda-graph"]);
+        let shown = run(&args).stdout;
+        let line = format!(
+            "sys_available={available} GB, … kv_budget={budget} GB, bytes_per_slot=114688, \
+             pool_size={tokens}"
+        );
+        assert!(shown.contains(&line), "{line} is missing in\n{shown}");
+    }
+}
+
 #[test]
 fn no_line_but_commands_and_logs_is_wider_than_100_columns() {
     for case in cases() {
