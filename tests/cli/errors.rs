@@ -71,6 +71,14 @@ fn of_plan() -> Vec<(Vec<&'static str>, &'static [&'static str])> {
 fn of_launches() -> Vec<(Vec<&'static str>, &'static [&'static str])> {
     vec![
         (launch(&["echo", "hello"]), &["neither SGLang nor vLLM", "vllm serve MODEL"]),
+        (
+            [
+                &["plan", "--tp", "2"],
+                &launch(&["image: vllm/vllm-openai:v0.11.0\nargs: [--model, x]"])[1..],
+            ]
+            .concat(),
+            &["--tp: cannot be put into this text"],
+        ),
         (launch(&["vllm", "serve"]), &["the model is missing"]),
         (launch(&["vllm serve \"x"]), &["no end"]),
         (sglang(&["--mem-fraction-static"]), &["--mem-fraction-static"]),

@@ -46,7 +46,10 @@ fn another_fraction_gives_what_was_said_of_it() {
     let measured =
         |args: &[&str]| args.contains(&"--free-after-graphs") || args.contains(&"--from-log");
     let mut compared = 0;
-    for case in plans::cases().iter().filter(|case| !measured(&case.args)) {
+    let cases = plans::cases();
+    // No flag can be put into a text that is no shell command.
+    let can_change = |case: &&plans::Case| case.name != "kubernetes" && !measured(&case.args);
+    for case in cases.iter().filter(can_change) {
         let plan = parse(&run(&with(&case.args, &["--format", "json"])).stdout);
         let flag = plan["window"]["flag"].as_str().expect("a flag");
         for said in [&plan["advice"]["pass"], &plan["advice"]["next_step"]] {

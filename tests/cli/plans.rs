@@ -133,6 +133,13 @@ fn others() -> Vec<Case> {
     ];
     vec![
         case("vllm", 0, &["--device", "H100", "--engine-lines"], &["vllm", "serve", llama]),
+        case(
+            "kubernetes",
+            0,
+            &["--device", "L40S"],
+            &["kind: Pod\nspec:\n  containers:\n  - image: vllm/vllm-openai:v0.11.0\n    \
+               command: [vllm, serve, Qwen/Qwen3-8B]\n    args: [--max-model-len, \"8192\"]\n"],
+        ),
         case("vllm-unified", 1, &["--device", "GB10"], &["vllm", "serve", "openai/gpt-oss-120b"]),
         case("vllm-refused", 1, &["--device", "L4"], &["vllm", "serve", llama]),
         case(

@@ -4,7 +4,9 @@ use crate::{
     args::{EngineName, PlanArgs},
     exit::Failure,
 };
-use plimsoll_ingest::launch::{self, Context, Engine, Launch, LaunchInput, with_flag};
+use plimsoll_ingest::launch::{
+    self, Context, Engine, Launch, LaunchInput, text_with_flag, with_flag,
+};
 use serde_json::{Value, json};
 
 /// What was asked for, read.
@@ -47,12 +49,34 @@ pub fn read(args: &PlanArgs) -> Result<Asked, Failure> {
             Value::String(text) => Some(text.clone()),
             other => Some(other.to_string()),
         };
-        command = with_flag(&command, &format!("--{name}"), text.as_deref());
+        let flag = format!("--{name}");
+        command = changed(&command, &flag, text.as_deref()).ok_or_else(|| {
+            Failure::input(format!("{flag}: cannot be put into this text; write it there"))
+        })?;
     }
-    let launch =
-        launch::parse_command(LaunchInput::Argv(&command), &ctx).map_err(Failure::input)?;
+    let input = match text_of(&command) {
+        Some(text) => LaunchInput::Text(text),
+        None => LaunchInput::Argv(&command),
+    };
+    let launch = launch::parse_command(input, &ctx).map_err(Failure::input)?;
     same_engine(args, &launch)?;
     Ok(Asked { launch, command })
+}
+
+/// One argument with blanks is a text: a quoted command, a script, a Compose or Kubernetes file.
+fn text_of(command: &[String]) -> Option<&str> {
+    match command {
+        [text] if text.contains(char::is_whitespace) => Some(text),
+        _ => None,
+    }
+}
+
+/// The command with a flag set; `None` for a text that starts no server in shell words.
+pub fn changed(command: &[String], flag: &str, value: Option<&str>) -> Option<Vec<String>> {
+    match text_of(command) {
+        Some(text) => text_with_flag(text, flag, value).map(|text| vec![text]),
+        None => Some(with_flag(command, flag, value)),
+    }
 }
 
 /// The engine, where no command says it.

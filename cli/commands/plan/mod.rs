@@ -7,6 +7,7 @@ mod measured;
 mod more_ranks;
 mod own_fraction;
 
+pub use launch::changed;
 pub use more_ranks::MoreRanks;
 pub use own_fraction::OwnFraction;
 

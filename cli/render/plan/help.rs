@@ -1,9 +1,12 @@
 //! What to pass instead, with what it would give.
 
 use super::{View, wrap};
-use crate::output::{Output, Tone};
+use crate::{
+    commands::plan::changed,
+    output::{Output, Tone},
+};
 use plimsoll_core::{plan::Advice, pyfloat};
-use plimsoll_ingest::launch::{Engine, render, with_flag};
+use plimsoll_ingest::launch::{Engine, render};
 use plimsoll_replay::plan::{AtFraction, Level};
 use std::fmt::Write as _;
 
@@ -49,7 +52,7 @@ pub(super) fn command(view: &View<'_>) -> Option<String> {
         (None, Some(more)) => (ranks_flag(view), more.tp.to_string()),
         (None, None) => return None,
     };
-    let changed = with_flag(view.command, flag, Some(&value));
+    let changed = changed(view.command, flag, Some(&value))?;
     // One quoted text was given: it is shown as it was, not quoted once more.
     Some(match &changed[..] {
         [text] => text.clone(),

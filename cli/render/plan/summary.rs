@@ -110,7 +110,14 @@ fn log(view: &View<'_>) -> Option<String> {
         Some(pool) if pool.mid.0 == seen.value => "equal".to_owned(),
         Some(pool) => {
             let more = i128::from(seen.value) - i128::from(pool.mid.0);
-            format!("{more:+} beside this plan; its figures are rounded to 0.01 GiB")
+            // What printed figures leave open: three of them, rounded to 0.01 GiB each.
+            let open = pool.mid.0 / 200 + 1000;
+            let why = if more.unsigned_abs() < u128::from(open) {
+                "figures of a log are rounded to 0.01 GiB"
+            } else {
+                "is the log's device, release or command another one?"
+            };
+            format!("{more:+} beside this plan; {why}")
         }
         None => "this plan has no pool".to_owned(),
     };
