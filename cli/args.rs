@@ -4,9 +4,30 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use plimsoll_core::units::Bytes;
 use std::path::PathBuf;
 
+/// Shown under the help of the whole.
+const EXIT_CODES: &str = "Exit codes:
+  0  it holds
+  1  a claim failed, a problem was found, or the margin is too small
+  2  bad input or usage
+  3  the device is missing or lost
+
+Results go to stdout, all else to stderr. The text for people may change at any time; JSON has a
+schema with a version (`plimsoll schema plan`).";
+
+/// Shown under the help of `plan`.
+const PLAN_EXAMPLES: &str = "Examples:
+  plimsoll plan --device \"RTX PRO 6000 Blackwell\" -- \\
+      python -m sglang.launch_server --model-path moonshotai/Kimi-K2.5 --tp 8
+  plimsoll plan --device H100 --model Qwen/Qwen3-8B --engine vllm --why
+  plimsoll plan --device H200 --from-log server.log --min-margin 2GiB -- vllm serve openai/gpt-oss-120b
+  plimsoll plan --device L4 --model mine --kv-bytes-per-token 128KiB --weights 14.9GiB
+
+The command may stand in docker, kubectl, env, srun or bash -c, with a --config file. Amounts have a
+unit; a log's \"GB\" is GiB.";
+
 /// The load line for LLM servers: what a launch does with GPU memory, and what to pass instead.
 #[derive(Parser, Debug)]
-#[command(name = "plimsoll", version, propagate_version = true, disable_help_subcommand = true)]
+#[command(name = "plimsoll", version, propagate_version = true, disable_help_subcommand = true, after_help = EXIT_CODES)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -18,6 +39,7 @@ pub struct Cli {
 
 /// How results are shown.
 #[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Output")]
 pub struct OutputArgs {
     /// Form of the result on stdout.
     #[arg(long, global = true, value_enum, default_value = "human", env = "PLIMSOLL_FORMAT")]
@@ -60,6 +82,7 @@ pub enum ColorWhen {
 #[derive(Subcommand, Debug)]
 pub enum Verb {
     /// What a launch command does with memory, how near the line it is, and what to pass instead.
+    #[command(after_help = PLAN_EXAMPLES)]
     Plan(Box<PlanArgs>),
     /// Run scenario files and check what they expect.
     Run(RunArgs),
@@ -81,65 +104,69 @@ pub enum Verb {
 /// `plimsoll plan`.
 #[derive(Args, Debug)]
 pub struct PlanArgs {
-    /// Model: a hub id, a catalog name, a folder with config.json, or a GGUF file.
-    /// Default: the model of the launch command.
+    /// Model: a hub id, a catalog name (`--model list` prints them), a folder with config.json, or a
+    /// GGUF file. Default: the model of the launch command.
     #[arg(long, value_name = "MODEL")]
     pub model: Option<String>,
-    /// Device, by catalog name (`--device list` prints them all).
+    /// Device, by catalog name (`--device list` prints them all). Default: the one of this machine.
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
-    /// Engine, when no launch command says it.
+    /// Engine, when no launch command says it. Default: sglang, or vllm beside --gpu-memory-utilization.
     #[arg(long, value_enum)]
     pub engine: Option<EngineName>,
     /// Release of the engine whose rules apply, for example 0.5.8.
     #[arg(long, value_name = "RELEASE")]
     pub engine_version: Option<String>,
-    /// Tensor-parallel ranks, when no launch command says it.
-    #[arg(long, value_name = "N")]
-    pub tp: Option<u32>,
-    /// SGLang's fraction, when no launch command says it.
-    #[arg(long, value_name = "F")]
-    pub mem_fraction_static: Option<f64>,
-    /// vLLM's fraction, when no launch command says it.
-    #[arg(long, value_name = "F")]
-    pub gpu_memory_utilization: Option<f64>,
-    /// Any other flag of the engine as NAME=VALUE (or NAME alone), repeated.
+    /// Tensor-parallel ranks; wins over the launch command.
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub tp: Option<String>,
+    /// SGLang's fraction; wins over the launch command.
+    #[arg(long, value_name = "F", allow_hyphen_values = true)]
+    pub mem_fraction_static: Option<String>,
+    /// vLLM's fraction; wins over the launch command.
+    #[arg(long, value_name = "F", allow_hyphen_values = true)]
+    pub gpu_memory_utilization: Option<String>,
+    /// Any other flag of the engine as NAME=VALUE (or NAME alone), repeatable: `--set page-size=64`.
     #[arg(long = "set", value_name = "NAME[=VALUE]")]
     pub set: Vec<String>,
-    /// Measurements that replace estimates.
-    #[command(flatten)]
-    pub measured: MeasuredArgs,
     /// Show the rule, source and inputs of every figure.
     #[arg(long)]
     pub why: bool,
+    /// Show the start-up lines that the engine will log, to lay beside a log.
+    #[arg(long)]
+    pub engine_lines: bool,
     /// Exit 1 when less than this is left after graphs and the largest prefill.
-    #[arg(long, value_name = "AMOUNT", value_parser = parse_bytes)]
+    #[arg(long, value_name = "AMOUNT", value_parser = parse_bytes, allow_hyphen_values = true)]
     pub min_margin: Option<Bytes>,
     /// The launch command as typed, after `--`.
     #[arg(last = true, value_name = "LAUNCH COMMAND")]
     pub command: Vec<String>,
+    /// Measurements that replace estimates; last, for their heading holds for all that follows.
+    #[command(flatten)]
+    pub measured: MeasuredArgs,
 }
 
 /// Measured values, from a log or a device.
 #[derive(Args, Debug, Clone, Default)]
+#[command(next_help_heading = "Measured values, which replace estimates")]
 pub struct MeasuredArgs {
     /// Free memory of the weakest rank before loading, as the log prints it ("94.04 GiB").
-    #[arg(long, value_name = "AMOUNT", value_parser = parse_bytes)]
+    #[arg(long, value_name = "AMOUNT", value_parser = parse_bytes, allow_hyphen_values = true)]
     pub free_before_load: Option<Bytes>,
     /// What loading took on a rank, as the log prints it ("72.33 GiB").
-    #[arg(long, value_name = "AMOUNT", value_parser = parse_bytes)]
+    #[arg(long, value_name = "AMOUNT", value_parser = parse_bytes, allow_hyphen_values = true)]
     pub weights: Option<Bytes>,
     /// Free memory after graph capture of a start with this very command.
-    #[arg(long, value_name = "AMOUNT", value_parser = parse_bytes)]
+    #[arg(long, value_name = "AMOUNT", value_parser = parse_bytes, allow_hyphen_values = true)]
     pub free_after_graphs: Option<Bytes>,
     /// Held by other programs on each device.
-    #[arg(long, value_name = "AMOUNT", value_parser = parse_bytes)]
+    #[arg(long, value_name = "AMOUNT", value_parser = parse_bytes, allow_hyphen_values = true)]
     pub others: Option<Bytes>,
     /// Host memory that programs can still take (MemAvailable).
-    #[arg(long, value_name = "AMOUNT", value_parser = parse_bytes)]
+    #[arg(long, value_name = "AMOUNT", value_parser = parse_bytes, allow_hyphen_values = true)]
     pub host_available: Option<Bytes>,
     /// Bytes that one token takes in the pool of one rank, for a model that is not known.
-    #[arg(long, value_name = "AMOUNT", value_parser = parse_bytes)]
+    #[arg(long, value_name = "AMOUNT", value_parser = parse_bytes, allow_hyphen_values = true)]
     pub kv_bytes_per_token: Option<Bytes>,
     /// Take the start-up figures of a server log instead.
     #[arg(long, value_name = "FILE")]
@@ -206,6 +233,10 @@ pub enum SchemaOf {
     Plan,
     /// The JSON of `run`.
     Run,
+    /// The JSON of `doctor`.
+    Doctor,
+    /// The JSON of `diff`.
+    Diff,
 }
 
 fn parse_bytes(text: &str) -> Result<Bytes, String> {

@@ -27,18 +27,15 @@ impl Failure {
     }
 }
 
-impl From<std::io::Error> for Failure {
-    fn from(error: std::io::Error) -> Self {
-        Self::input(error)
-    }
-}
-
 /// The code of a verb that ran.
 pub fn code(outcome: Result<u8, Failure>) -> ExitCode {
     match outcome {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
-            crate::output::note(&format!("error: {}", failure.message));
+            // A rendered problem says itself that it is an error.
+            let rendered = failure.message.starts_with("error");
+            let start = if rendered { "" } else { "error: " };
+            crate::output::note(&format!("{start}{}", failure.message.trim_end()));
             ExitCode::from(failure.code)
         }
     }

@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     exit::code(match cli.verb {
         Verb::Plan(args) => commands::plan::plan(&args, format, &output),
         Verb::Run(args) => commands::run::run(&args, format, &output),
-        Verb::Diff(args) => commands::diff::diff(&args, &output),
+        Verb::Diff(args) => commands::diff::diff(&args, format, &output),
         Verb::Doctor(args) => commands::doctor::doctor(&args, format, &output),
         Verb::Schema(args) => commands::schema::schema(&args, &output),
         Verb::Completions { shell } => commands::help::completions(shell, &output),

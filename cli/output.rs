@@ -1,12 +1,19 @@
 //! Where results go and how words are coloured. Colour never carries meaning alone.
 
-use crate::args::{ColorWhen, OutputArgs};
+use crate::{
+    args::{ColorWhen, OutputArgs},
+    exit::Failure,
+};
 use anstyle::{AnsiColor, Color, Style};
 use std::{fs, io, io::Write as _};
+
+/// Widest line for people.
+const WIDEST: usize = 100;
 
 /// Writes one result and knows whether to colour it.
 pub struct Output {
     color: bool,
+    width: usize,
     file: Option<std::path::PathBuf>,
 }
 
@@ -50,7 +57,7 @@ impl Output {
             ColorWhen::Never => false,
             ColorWhen::Auto => auto(),
         };
-        Self { color, file: args.output.clone() }
+        Self { color, width: width(args), file: args.output.clone() }
     }
 
     /// `text` in the colour of its meaning.
@@ -67,16 +74,32 @@ impl Output {
     ///
     /// # Errors
     ///
-    /// The file cannot be written. A closed pipe on stdout is not an error.
-    pub fn write(&self, text: &str) -> io::Result<()> {
-        if let Some(path) = &self.file {
-            return fs::write(path, text);
-        }
-        match io::stdout().lock().write_all(text.as_bytes()) {
+    /// The file or stdout cannot be written. A closed pipe on stdout is not an error.
+    pub fn write(&self, text: &str) -> Result<(), Failure> {
+        let (place, written) = match &self.file {
+            Some(path) => (path.display().to_string(), fs::write(path, text)),
+            None => {
+                let mut out = io::stdout().lock();
+                let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+                ("stdout".to_owned(), written)
+            }
+        };
+        match written {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            other => other,
+            other => other.map_err(|e| Failure::input(format!("cannot write {place}: {e}"))),
         }
     }
+
+    /// Columns that lines for people may take: the terminal's, at most 100.
+    pub const fn width(&self) -> usize {
+        self.width
+    }
+}
+
+/// The terminal's width where stdout is one; never below 40 nor above 100.
+fn width(args: &OutputArgs) -> usize {
+    let terminal = terminal_size::terminal_size_of(io::stdout()).filter(|_| args.output.is_none());
+    terminal.map_or(WIDEST, |(width, _)| usize::from(width.0).clamp(40, WIDEST))
 }
 
 /// Says something about the run on stderr.

@@ -10,8 +10,11 @@
 
 // `cfg(test)` lets clippy know that helpers here may unwrap and panic.
 #[cfg(test)]
-mod fuzz_smoke;
 mod accuracy;
+#[cfg(test)]
+mod cli;
+#[cfg(test)]
+mod fuzz_smoke;
 #[cfg(test)]
 mod oracle;
 #[cfg(test)]

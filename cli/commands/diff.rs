@@ -1,24 +1,57 @@
 //! `diff`: the first difference between two decision logs.
 
 use crate::{
-    args::DiffArgs,
+    args::{DiffArgs, Format},
     exit::{self, Failure},
     output::Output,
 };
-use plimsoll_replay::{diff, record::DigestScope, wire::Log};
+use plimsoll_replay::{
+    diff::{self, Difference},
+    record::{DigestScope, Record},
+    wire::Log,
+};
+use serde_json::{Value, json};
 use std::{fs::File, io::BufReader, path::Path};
 
 /// Compares what must agree everywhere, then says whether the rest agrees too.
-pub fn diff(args: &DiffArgs, output: &Output) -> Result<u8, Failure> {
+pub fn diff(args: &DiffArgs, format: Format, output: &Output) -> Result<u8, Failure> {
     let (a, b) = (read(&args.a)?, read(&args.b)?);
-    let Some(found) = diff::diff(&a, &b, DigestScope::Decisions) else {
-        let same = a.digests.full == b.digests.full;
-        let rest = if same { "everything else too" } else { "measured values differ" };
-        output.write(&format!("same decisions; {rest}\n"))?;
-        return Ok(exit::OK);
+    let found = diff::diff(&a, &b, DigestScope::Decisions);
+    let same_measured = a.digests.full == b.digests.full;
+    let text = match format {
+        Format::Json => format!("{:#}\n", machine(found.as_ref(), same_measured)),
+        Format::Jsonl => format!("{}\n", machine(found.as_ref(), same_measured)),
+        Format::Human | Format::Csv | Format::Md => match &found {
+            Some(found) => format!("{found}\n"),
+            None if same_measured => "same decisions; everything else too\n".to_owned(),
+            None => "same decisions; measured values differ\n".to_owned(),
+        },
     };
-    output.write(&format!("{found}\n"))?;
-    Ok(exit::FAILED)
+    output.write(&text)?;
+    Ok(if found.is_some() { exit::FAILED } else { exit::OK })
+}
+
+fn machine(found: Option<&Difference>, same_measured: bool) -> Value {
+    let records = |records: &[Record]| records.iter().map(Record::line).collect::<Vec<_>>();
+    let first = found.map(|found| {
+        let fields = found.fields.iter().map(|field| {
+            let side = |value: &Option<_>| value.as_ref().map(ToString::to_string);
+            json!({ "name": field.name, "a": side(&field.a), "b": side(&field.b) })
+        });
+        json!({
+            "record": found.index,
+            "fields": fields.collect::<Vec<_>>(),
+            "before": records(&found.before),
+            "a": records(&found.a),
+            "b": records(&found.b),
+        })
+    });
+    json!({
+        "schema": "plimsoll.diff/1",
+        "same_decisions": found.is_none(),
+        "same_measured": found.is_none() && same_measured,
+        "first": first,
+    })
 }
 
 fn read(path: &Path) -> Result<Log, Failure> {

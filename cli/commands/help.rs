@@ -15,10 +15,10 @@ pub fn completions(shell: clap_complete::Shell, output: &Output) -> Result<u8, F
 pub fn man(output: &Output) -> Result<u8, Failure> {
     let mut text = Vec::new();
     let command = Cli::command();
-    clap_mangen::Man::new(command.clone()).render(&mut text)?;
+    clap_mangen::Man::new(command.clone()).render(&mut text).map_err(Failure::input)?;
     for verb in command.get_subcommands() {
         let name = format!("plimsoll-{}", verb.get_name());
-        clap_mangen::Man::new(verb.clone().name(name)).render(&mut text)?;
+        clap_mangen::Man::new(verb.clone().name(name)).render(&mut text).map_err(Failure::input)?;
     }
     output.write(&String::from_utf8_lossy(&text))?;
     Ok(crate::exit::OK)

@@ -21,14 +21,13 @@ use std::{
 /// Runs every file and says what holds.
 pub fn run(args: &RunArgs, format: Format, output: &Output) -> Result<u8, Failure> {
     let overrides = overrides(&args.set)?;
-    let files = files(&args.scenarios)?;
+    let (files, mut broken) = files(&args.scenarios);
     if args.log.is_some() && files.len() != 1 {
         let message = format!("--log takes one scenario; {} are given", files.len());
         return Err(Failure::input(message));
     }
     let mut text = String::new();
     let mut code = exit::OK;
-    let mut broken = false;
     let mut results = Vec::new();
     for file in &files {
         match one(file, &overrides) {
@@ -43,7 +42,7 @@ pub fn run(args: &RunArgs, format: Format, output: &Output) -> Result<u8, Failur
             }
             Err(message) => {
                 broken = true;
-                output::note(&message);
+                output::note(message.trim_end());
             }
         }
     }
@@ -67,17 +66,28 @@ fn overrides(set: &[String]) -> Result<Vec<Override>, Failure> {
         .collect()
 }
 
-fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
-    let mut files = Vec::new();
+/// The files, and whether something was not found; what is wrong is said at once.
+fn files(paths: &[PathBuf]) -> (Vec<PathBuf>, bool) {
+    let (mut files, mut broken) = (Vec::new(), false);
     for path in paths {
-        if path.is_dir() {
-            let found = folder::scenario_files(path);
-            files.extend(found.map_err(|problems: Problems| Failure::input(problems.render()))?);
-        } else {
+        if !path.is_dir() {
             files.push(path.clone());
+            continue;
         }
+        let message = match folder::scenario_files(path) {
+            Ok(found) if found.is_empty() => {
+                format!("error: no scenario (*.yaml) below the folder {}", path.display())
+            }
+            Ok(found) => {
+                files.extend(found);
+                continue;
+            }
+            Err(problems) => problems.render(),
+        };
+        broken = true;
+        output::note(message.trim_end());
     }
-    Ok(files)
+    (files, broken)
 }
 
 fn write_log(run: &ScenarioRun, path: &Path) -> Result<(), Failure> {
@@ -99,7 +109,13 @@ fn render(
     match format {
         Format::Human => {
             for run in runs {
-                text.push_str(&render::run::human(run, args.why, output));
+                // Of many, one line each says enough, unless something is wrong.
+                let brief = runs.len() > 1 && run.passed() && !args.why;
+                text.push_str(&if brief {
+                    render::run::brief(run, output)
+                } else {
+                    render::run::human(run, args.why, output)
+                });
             }
             if runs.len() > 1 {
                 let held = runs.iter().filter(|run| run.passed()).count();

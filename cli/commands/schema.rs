@@ -1,111 +1,268 @@
-//! `schema`: JSON schemas of what is read and written.
+//! `schema`: JSON schemas of what is read and written. Results always have all of their keys; what
+//! does not apply is null.
 
 use crate::{
     args::{SchemaArgs, SchemaOf},
     exit::{self, Failure},
     output::Output,
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// Prints one schema.
 pub fn schema(args: &SchemaArgs, output: &Output) -> Result<u8, Failure> {
     let schema = match args.of {
         SchemaOf::Scenario => plimsoll_replay::scenario::json_schema(),
-        SchemaOf::Plan => plan(),
-        SchemaOf::Run => run(),
+        SchemaOf::Plan => document(plan()),
+        SchemaOf::Run => document(run()),
+        SchemaOf::Doctor => document(doctor()),
+        SchemaOf::Diff => document(diff()),
     };
     output.write(&format!("{schema:#}\n"))?;
     Ok(exit::OK)
 }
 
-fn object(properties: Value, required: &[&str]) -> Value {
-    json!({ "type": "object", "properties": properties, "required": required })
+fn document(mut schema: Value) -> Value {
+    schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
+    schema
+}
+
+/// An object with these keys, all of them and no others.
+fn object(properties: Value) -> Value {
+    let keys: Vec<String> =
+        properties.as_object().map(|map| map.keys().cloned().collect()).unwrap_or_default();
+    json!({
+        "type": "object",
+        "properties": properties,
+        "required": keys,
+        "additionalProperties": false,
+    })
+}
+
+fn map_of(value: Value) -> Value {
+    json!({ "type": "object", "additionalProperties": value })
+}
+
+fn list_of(items: Value) -> Value {
+    json!({ "type": "array", "items": items })
+}
+
+fn or_null(schema: Value) -> Value {
+    json!({ "anyOf": [schema, { "type": "null" }] })
+}
+
+fn text() -> Value {
+    json!({ "type": "string" })
+}
+
+fn truth() -> Value {
+    json!({ "type": "boolean" })
+}
+
+/// Bytes or tokens.
+fn whole() -> Value {
+    json!({ "type": "integer", "minimum": 0 })
+}
+
+/// Bytes below zero are over the line.
+fn signed() -> Value {
+    json!({ "type": "integer" })
+}
+
+fn number() -> Value {
+    json!({ "type": "number" })
 }
 
 fn estimate() -> Value {
-    let bytes = json!({ "type": "integer", "minimum": 0 });
-    object(
-        json!({ "low_bytes": bytes, "mid_bytes": bytes, "high_bytes": bytes }),
-        &["low_bytes", "mid_bytes", "high_bytes"],
-    )
+    object(json!({ "low_bytes": whole(), "mid_bytes": whole(), "high_bytes": whole() }))
 }
 
 fn why() -> Value {
-    object(
-        json!({
-            "tag": { "enum": ["measured", "computed", "calibrated", "assumed"] },
-            "rule": { "type": "string" },
-            "source": { "type": "string" },
-            "inputs": { "type": "object" },
-        }),
-        &["tag", "rule", "source", "inputs"],
-    )
+    object(json!({
+        "tag": { "enum": ["measured", "computed", "calibrated", "assumed"] },
+        "rule": text(),
+        "source": text(),
+        "inputs": map_of(text()),
+    }))
 }
 
 fn ledger() -> Value {
-    let row = object(
-        json!({
-            "account": { "type": "string" },
-            "held_bytes": { "type": "integer" },
-            "interval": estimate(),
-            "why": why(),
-        }),
-        &["account", "held_bytes", "interval", "why"],
-    );
-    object(
-        json!({ "capacity_bytes": { "type": "integer" }, "rows": { "type": "array", "items": row } }),
-        &["capacity_bytes", "rows"],
-    )
+    let row = object(json!({
+        "account": text(),
+        "held_bytes": whole(),
+        "interval": estimate(),
+        "why": why(),
+    }));
+    object(json!({ "capacity_bytes": whole(), "rows": list_of(row) }))
 }
 
+/// Bytes and counts are integers, fractions are numbers, lists are integers.
 fn figures() -> Value {
-    let figure = object(json!({ "value": {}, "why": why() }), &["value", "why"]);
-    json!({ "type": "object", "additionalProperties": figure })
+    let value = json!({ "anyOf": [signed(), number(), text(), list_of(whole())] });
+    map_of(object(json!({ "value": value, "why": why() })))
+}
+
+fn refusal() -> Value {
+    let remedy = object(json!({
+        "flag": text(),
+        "direction": { "enum": ["raise", "lower", "set", "remove", "act"] },
+        "value": or_null(text()),
+        "effect": text(),
+    }));
+    or_null(object(json!({
+        "code": text(),
+        "message": text(),
+        "engine_message": or_null(text()),
+        "remedies": list_of(remedy),
+    })))
 }
 
 fn run() -> Value {
-    let mut schema = object(
-        json!({
-            "schema": { "const": "plimsoll.run/1" },
-            "scenario": { "type": "string" },
-            "seed": { "type": "integer" },
-            "passed": { "type": "boolean" },
-            "outcome": { "enum": ["started", "refused", "out_of_memory"] },
-            "refusal": { "type": ["object", "null"] },
-            "claims": { "type": "array" },
-            "figures": figures(),
-            "ledger": ledger(),
-            "digests": { "type": "object" },
-        }),
-        &["schema", "scenario", "seed", "passed", "outcome", "figures", "ledger", "digests"],
-    );
-    schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
-    schema
+    let claim = object(json!({
+        "path": text(),
+        "expected": text(),
+        "got": text(),
+        "holds": truth(),
+    }));
+    object(json!({
+        "schema": { "const": "plimsoll.run/1" },
+        "scenario": text(),
+        "seed": whole(),
+        "passed": truth(),
+        "outcome": { "enum": ["started", "refused", "out_of_memory"] },
+        "refusal": refusal(),
+        "claims": list_of(claim),
+        "figures": figures(),
+        "ledger": ledger(),
+        "digests": object(json!({ "decisions": text(), "full": text() })),
+    }))
 }
 
 fn plan() -> Value {
-    let number = json!({ "type": ["number", "null"] });
-    let mut schema = object(
-        json!({
-            "schema": { "const": "plimsoll.plan/1" },
-            "verdict": { "enum": ["ok", "low", "oom", "refused"] },
-            "headline": { "type": "string" },
-            "engine": { "type": "object" },
-            "model": { "type": "object" },
-            "device": { "type": "object" },
-            "pool": { "type": "object" },
-            "left_after_graphs": { "anyOf": [estimate(), { "type": "null" }] },
-            "need": { "type": ["object", "null"] },
-            "margin_bytes": { "type": ["integer", "null"] },
-            "window": object(json!({ "floor": number, "ceiling": number }), &["floor", "ceiling"]),
-            "advice": { "type": "object" },
-            "notes": { "type": "array", "items": { "type": "string" } },
-            "unknown": { "type": "array", "items": { "type": "string" } },
-            "figures": figures(),
-            "ledger": ledger(),
-        }),
-        &["schema", "verdict", "headline", "pool", "window", "advice", "figures", "ledger"],
-    );
-    schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
-    schema
+    let names = || list_of(text());
+    object(json!({
+        "schema": { "const": "plimsoll.plan/1" },
+        "verdict": { "enum": ["ok", "low", "oom", "refused"] },
+        "headline": text(),
+        "engine": object(json!({ "name": text(), "version": text(), "program": text() })),
+        "model": object(json!({ "name": text(), "origin": text() })),
+        "device": object(json!({ "name": text(), "ranks": whole() })),
+        "refusal": refusal(),
+        "pool": object(json!({
+            "tokens": or_null(whole()),
+            "low_tokens": or_null(whole()),
+            "high_tokens": or_null(whole()),
+            "log_tokens": or_null(whole()),
+            "full_context_requests": or_null(number()),
+            "context_len_tokens": or_null(whole()),
+        })),
+        "left_after_graphs": or_null(estimate()),
+        "need": or_null(object(json!({ "step": text(), "interval": estimate(), "why": why() }))),
+        "margin_bytes": or_null(signed()),
+        "min_margin": or_null(object(json!({ "least_bytes": whole(), "holds": truth() }))),
+        "window": window(),
+        "advice": advice(),
+        "basis": basis(),
+        "engine_lines": names(),
+        "notes": names(),
+        "unknown": names(),
+        "not_modelled": names(),
+        "unknown_flags": names(),
+        "figures": figures(),
+        "ledger": ledger(),
+    }))
+}
+
+fn window() -> Value {
+    let number = || or_null(number());
+    object(json!({
+        "flag": text(),
+        "used": number(),
+        "floor": number(),
+        "ceiling": number(),
+        "floor_sure": number(),
+        "ceiling_sure": number(),
+    }))
+}
+
+fn advice() -> Value {
+    let at = || {
+        or_null(object(json!({
+            "fraction": number(),
+            "pool_tokens": or_null(whole()),
+            "left_bytes": signed(),
+        })))
+    };
+    object(json!({
+        "action": { "enum": ["keep", "lower", "raise", "no_fraction", "none"] },
+        "pass": at(),
+        "automatic": at(),
+        "next_step": at(),
+        "smaller_chunk": or_null(object(json!({
+            "chunked_prefill_size_tokens": whole(),
+            "need_bytes": whole(),
+        }))),
+        "more_ranks": or_null(object(json!({
+            "tp": whole(),
+            "pool_tokens": or_null(whole()),
+            "left_bytes": or_null(whole()),
+        }))),
+        "own_fraction": at(),
+        "command": or_null(text()),
+    }))
+}
+
+fn basis() -> Value {
+    let figure = object(json!({ "interval": estimate(), "why": why() }));
+    let names = ["free_before_load", "load", "draft_weights", "workspaces", "graphs"];
+    let figures = names.iter().map(|name| ((*name).to_owned(), figure.clone()));
+    object(Value::Object(figures.collect::<Map<_, _>>()))
+}
+
+fn doctor() -> Value {
+    let error = || object(json!({ "error": text() }));
+    let host = object(json!({
+        "total_bytes": whole(),
+        "available_bytes": or_null(whole()),
+        "headroom_bytes": or_null(whole()),
+        "shm_used_bytes": or_null(whole()),
+        "cgroup_limit_bytes": or_null(whole()),
+        "numa_nodes": whole(),
+    }));
+    let smi = object(json!({
+        "index": whole(),
+        "name": text(),
+        "total_mib": or_null(whole()),
+        "used_mib": or_null(whole()),
+        "free_mib": or_null(whole()),
+    }));
+    let cuda = object(json!({
+        "ordinal": whole(),
+        "name": text(),
+        "total_bytes": whole(),
+        "free_bytes": or_null(whole()),
+        "compute_capability": text(),
+    }));
+    object(json!({
+        "schema": { "const": "plimsoll.doctor/1" },
+        "host": { "anyOf": [host, error()] },
+        "nvidia_smi": { "anyOf": [list_of(smi), error()] },
+        "cuda": { "anyOf": [list_of(cuda), error(), { "type": "null" }] },
+    }))
+}
+
+fn diff() -> Value {
+    let side = || or_null(text());
+    let field = object(json!({ "name": text(), "a": side(), "b": side() }));
+    object(json!({
+        "schema": { "const": "plimsoll.diff/1" },
+        "same_decisions": truth(),
+        "same_measured": truth(),
+        "first": or_null(object(json!({
+            "record": or_null(whole()),
+            "fields": list_of(field),
+            "before": list_of(text()),
+            "a": list_of(text()),
+            "b": list_of(text()),
+        }))),
+    }))
 }

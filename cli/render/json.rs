@@ -1,6 +1,7 @@
 //! Results for machines: integer bytes and tokens, snake_case, the unit last.
 
 use plimsoll_core::{
+    engine::startup::Refused,
     figure::{Estimate, FigureValue, NamedFigure, Why},
     memory::ledger::Ledger,
 };
@@ -31,6 +32,28 @@ pub fn value(value: &FigureValue) -> Value {
         FigureValue::Text(text) => json!(text),
         FigureValue::List(list) => json!(list),
     }
+}
+
+/// A refusal: its code, its sentence, the engine's own words, and the ways out.
+pub fn refusal(refused: &Refused) -> Value {
+    let remedies: Vec<Value> = refused
+        .remedies
+        .iter()
+        .map(|remedy| {
+            json!({
+                "flag": remedy.flag,
+                "direction": remedy.direction,
+                "value": remedy.value,
+                "effect": remedy.effect,
+            })
+        })
+        .collect();
+    json!({
+        "code": refused.code,
+        "message": refused.message,
+        "engine_message": refused.engine_message,
+        "remedies": remedies,
+    })
 }
 
 /// All figures by name.

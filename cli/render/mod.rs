@@ -6,3 +6,4 @@ pub mod ledger;
 pub mod plan;
 pub mod run;
 pub mod table;
+pub mod text;

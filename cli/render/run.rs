@@ -1,6 +1,6 @@
 //! Results of `run`.
 
-use super::{figures, json, ledger};
+use super::{figures, json, ledger, text::wrap};
 use crate::output::{Output, Tone};
 use plimsoll_core::{
     engine::startup::{Refused, StartEnd},
@@ -37,6 +37,11 @@ fn ending(run: &ScenarioRun) -> String {
         StartEnd::Refused(refused) => format!("refused ({}): {}", refused.code, refused.message),
         StartEnd::OutOfMemory(error) => error.to_string(),
     }
+}
+
+/// One line.
+pub fn brief(run: &ScenarioRun, output: &Output) -> String {
+    headline(run, output) + "\n"
 }
 
 /// One result for people.
@@ -85,12 +90,17 @@ fn claim_line(claim: &Claim, output: &Output) -> String {
 pub fn ways_out(refused: &Refused, output: &Output) -> String {
     let mut out = String::new();
     if let Some(message) = &refused.engine_message {
-        let _ = writeln!(out, "  the engine prints: {message}");
+        let line = format!("  the engine prints: {message}");
+        let _ = writeln!(out, "{}", wrap(&line, output.width(), 4));
     }
     for remedy in &refused.remedies {
         let value = remedy.value.as_deref().map_or_else(String::new, |v| format!(" to {v}"));
-        let change = format!("{} {}{value}", remedy.direction, remedy.flag);
-        let _ = writeln!(out, "  help: {}: {}", output.paint(Tone::Change, &change), remedy.effect);
+        let change = match remedy.direction {
+            "act" => remedy.flag.clone(),
+            direction => format!("{direction} {}{value}", remedy.flag),
+        };
+        let line = format!("  help: {}: {}", output.paint(Tone::Change, &change), remedy.effect);
+        let _ = writeln!(out, "{}", wrap(&line, output.width(), 8));
     }
     out
 }
@@ -120,7 +130,7 @@ pub fn machine(run: &ScenarioRun) -> Value {
         })
         .collect();
     let refusal = match &run.ran.start.end {
-        StartEnd::Refused(refused) => json!({ "code": refused.code, "message": refused.message }),
+        StartEnd::Refused(refused) => json::refusal(refused),
         StartEnd::Ready | StartEnd::OutOfMemory(_) => Value::Null,
     };
     json!({

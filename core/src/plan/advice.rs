@@ -95,10 +95,12 @@ fn trusted_automatic(inputs: &AdviceInputs) -> Option<f64> {
 /// The automatic value where it is to be trusted; else two steps below the limit, nearer to it where
 /// the window is narrow.
 fn target(inputs: &AdviceInputs) -> f64 {
-    if let Some(automatic) = trusted_automatic(inputs) {
-        return automatic;
-    }
     let window = inputs.window;
+    if let Some(automatic) = trusted_automatic(inputs) {
+        // A value to type: rounded down, unless that leaves the window.
+        let short = (automatic * 1000.0 + 1e-9).floor() / 1000.0;
+        return if short > window.floor { short } else { automatic };
+    }
     let two_below = cents(limit(inputs) - 2.0 * STEP);
     if two_below > window.floor && two_below < window.ceiling {
         return two_below;
@@ -144,6 +146,20 @@ mod tests {
         let at = |f| advice(f, window(0.768, 0.954), Evidence::Estimated);
         assert_eq!(at(0.93), Advice::Lower { to: 0.848 });
         assert_eq!(at(0.86), Advice::Keep);
+    }
+
+    #[test]
+    fn an_automatic_value_is_passed_in_thousandths() {
+        let inputs = AdviceInputs {
+            current: 0.93,
+            automatic: Some(0.774_249_999_999_999_9),
+            window: window(0.5, 0.954),
+            tenancy: Tenancy::Dedicated,
+            evidence: Evidence::Estimated,
+        };
+        assert_eq!(advise(&inputs), Advice::Lower { to: 0.774 });
+        let narrow = AdviceInputs { window: window(0.7741, 0.954), ..inputs };
+        assert_eq!(advise(&narrow), Advice::Lower { to: 0.774_249_999_999_999_9 });
     }
 
     #[test]

@@ -40,7 +40,8 @@ pub enum Place {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Token { index } => write!(f, "word {index}"),
+            // People count from 1.
+            Self::Token { index } => write!(f, "word {}", index + 1),
             Self::Text { line, column } => write!(f, "{line}:{column}"),
             Self::File { path, key, line } => {
                 write!(f, "{}", printable(path))?;

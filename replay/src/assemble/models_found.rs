@@ -2,14 +2,14 @@
 
 use super::{AssembleError, Places};
 use crate::start::{CaseModel, ModelKind};
-use plimsoll_catalog::files::{self, Found};
+use plimsoll_catalog::files::{self, Found, Weights};
 use plimsoll_core::{
     estimate::Figure,
     model::{
         detail::Model,
         geometry::{Dtype, ModelGeometry},
         parallel::{ExpertSplit, Loader, Parallel, ParallelError},
-        weights::{DraftWeights, Mxfp4Layout, VisionUse, WeightOptions, heaviest},
+        weights::{Bill, DraftWeights, Mxfp4Layout, VisionUse, WeightOptions, heaviest},
     },
     policy::{
         sglang::{args::ServerArgs, version::Version},
@@ -55,7 +55,8 @@ fn geometry(model: Model, engine: &EngineLaunch) -> ModelGeometry {
     match engine {
         EngineLaunch::Vllm(_) => geometry.context_len = model.detail.vllm_context_len,
         EngineLaunch::Sglang(_) => {
-            if let (Some(factor), Some(vision)) = (model.detail.vision_factor, &mut geometry.vision) {
+            if let (Some(factor), Some(vision)) = (model.detail.vision_factor, &mut geometry.vision)
+            {
                 (vision.layers, vision.hidden) = (factor.layers, factor.hidden);
                 vision.sized = true;
             }
@@ -70,13 +71,27 @@ fn weights(found: &Found, engine: &EngineLaunch) -> Result<Figure, ParallelError
         EngineLaunch::Sglang(args) => sglang_options(args)?,
         EngineLaunch::Vllm(args) => vllm_options(args)?,
     };
-    let (stage, _) = heaviest(&found.model, &options)?;
-    let bill = found.bill(&WeightOptions { stage, ..options })?;
+    let bill = heaviest_found(found, &options)?;
     let mut figure = Figure { value: bill.per_rank, why: bill.why };
     for part in &bill.parts {
         figure = figure.with(part.kind.name(), part.per_rank.mid);
     }
     Ok(figure)
+}
+
+/// The stage with the most weights, by the firmest evidence there is.
+fn heaviest_found(found: &Found, options: &WeightOptions) -> Result<Bill, ParallelError> {
+    if found.weights == Weights::Computed {
+        return Ok(heaviest(&found.model, options)?.1);
+    }
+    let mut best = found.bill(&WeightOptions { stage: 0, ..*options })?;
+    for stage in 1..options.parallel.pp.min(1024) {
+        let next = found.bill(&WeightOptions { stage, ..*options })?;
+        if next.per_rank.mid > best.per_rank.mid {
+            best = next;
+        }
+    }
+    Ok(best)
 }
 
 fn sglang_options(args: &ServerArgs) -> Result<WeightOptions, ParallelError> {

@@ -144,7 +144,7 @@ pub fn plan(case: &Case) -> Result<Plan, CaseError> {
     let ran = start::run(case)?;
     let question = Question::of(case, &ran);
     let fraction = question.fraction();
-    let need = ran.basis.need.clone().filter(|_| !matches!(ran.policy, Policy::Vllm(_)));
+    let need = ran.basis.need.clone();
     let line = question.load_line(need.as_ref().map(|(_, figure)| figure.value));
     let window = line.as_ref().map(LoadLine::window);
     let left = left(&ran, line.as_ref(), fraction);
@@ -203,22 +203,26 @@ fn left(ran: &Ran, line: Option<&LoadLine>, fraction: Option<f64>) -> Option<Est
     }))
 }
 
-/// The fraction that the engine would choose by itself.
+/// The fraction that the engine would choose by itself (vLLM: its default).
 fn automatic(case: &Case, used: Option<f64>) -> Option<f64> {
-    match &case.launch {
-        CaseLaunch::Sglang(args) if args.mem_fraction_static.is_none() => used,
+    let (name, launch) = match &case.launch {
+        CaseLaunch::Sglang(args) if args.mem_fraction_static.is_none() => return used,
+        CaseLaunch::Vllm(args) if args.gpu_memory_utilization.is_none() => return used,
         CaseLaunch::Sglang(args) => {
-            let mut free = (**args).clone();
+            let mut free = args.clone();
             free.mem_fraction_static = None;
-            let launch = CaseLaunch::Sglang(Box::new(free));
-            let other = Case { launch, ..case.clone() };
-            let ran = start::run(&other).ok()?;
-            match ran.start.figure("mem_fraction_static")?.value {
-                FigureValue::Float(f) => Some(f),
-                _ => None,
-            }
+            ("mem_fraction_static", CaseLaunch::Sglang(free))
         }
-        CaseLaunch::Vllm(_) => None,
+        CaseLaunch::Vllm(args) => {
+            let mut free = args.clone();
+            free.gpu_memory_utilization = None;
+            ("gpu_memory_utilization", CaseLaunch::Vllm(free))
+        }
+    };
+    let ran = start::run(&Case { launch, ..case.clone() }).ok()?;
+    match ran.start.figure(name)?.value {
+        FigureValue::Float(f) => Some(f),
+        _ => None,
     }
 }
 
@@ -266,13 +270,14 @@ fn level(plan: &Plan) -> Level {
         Some(_) if matches!(plan.advice, Some(Advice::Lower { .. })) => Level::Low,
         Some(_) => Level::Ok,
         None if left.mid < Bytes::gib(1) => Level::Low,
+        None if matches!(plan.advice, Some(Advice::Lower { .. })) => Level::Low,
         None => Level::Ok,
     }
 }
 
 fn headline(plan: &Plan) -> String {
     match &plan.ran.start.end {
-        StartEnd::Refused(refused) => return format!("the start is refused: {}", refused.message),
+        StartEnd::Refused(refused) => return refused.message.clone(),
         StartEnd::OutOfMemory(error) => return format!("the start dies: {error}"),
         StartEnd::Ready => {}
     }

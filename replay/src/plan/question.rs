@@ -75,7 +75,7 @@ impl<'a> Question<'a> {
             return None;
         }
         let fraction = self.fraction()?;
-        let base = self.ran.basis.free_before_load.value;
+        let base = self.ran.basis.free_before_load.value.plus(self.given_back());
         let (scale, covered) = match &self.ran.policy {
             Policy::Vllm(start) => {
                 (moved(self.ran.basis.total.value, start.total()), self.covered())
@@ -88,6 +88,16 @@ impl<'a> Question<'a> {
         let measured = self.case.facts.free_after_graphs.is_some();
         let outside = if measured { Estimate::exact(mid) } else { moved(spread, mid) };
         Some(LoadLine { base, scale, outside, covered, need: need.unwrap_or(Estimate::ZERO) })
+    }
+
+    /// vLLM's budget pays for the activation peak and for its graph estimate, which do not stay: they
+    /// are free again when the server is ready, so what is outside the budget may be less than nothing.
+    fn given_back(&self) -> Estimate {
+        let basis = &self.ran.basis;
+        match self.ran.policy {
+            Policy::Vllm(_) => Estimate::exact(basis.transient.value.mid + basis.graphs.value.mid),
+            Policy::Sglang(_) | Policy::Mlx(_) => Estimate::ZERO,
+        }
     }
 
     /// A cap on tokens or a size in bytes: the fraction does not move the pool.

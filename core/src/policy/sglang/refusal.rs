@@ -297,8 +297,8 @@ impl Refusal {
                 "a warning instead of an error; the pool follows the least free rank. Better: see \
                  who holds memory on that device",
             )],
-            Self::NotEnoughHostMemory { .. } => vec![
-                Remedy::new("--hicache-size", Lower, "fewer tokens are kept on the host"),
+            Self::NotEnoughHostMemory { free, .. } => vec![
+                host_size(*free),
                 Remedy::new("--hicache-ratio", Lower, "fewer tokens are kept on the host"),
             ],
             Self::HostPoolNotLarger { .. } => vec![
@@ -308,6 +308,16 @@ impl Refusal {
             ],
             Self::OutOfRange { .. } | Self::NotModelled { .. } => Vec::new(),
         }
+    }
+}
+
+/// `--hicache-size` counts whole units of 10^9 bytes a rank.
+fn host_size(free: Bytes) -> Remedy {
+    let remedy =
+        Remedy::new("--hicache-size", Direction::Lower, "fewer tokens are kept on the host");
+    match free.0 / 1_000_000_000 {
+        0 => remedy,
+        most => remedy.to(most),
     }
 }
 
