@@ -33,6 +33,9 @@ pub struct AdviceInputs {
     pub automatic: Option<f64>,
     /// The feasible window.
     pub window: Window,
+    /// Below it the pool does not hold one prefill chunk, so the first long prompt fills it; at least
+    /// the window's floor.
+    pub useful: f64,
     /// Who else is there.
     pub tenancy: Tenancy,
     /// What the ceiling rests on.
@@ -65,7 +68,7 @@ pub fn advise(inputs: &AdviceInputs) -> Advice {
         return Advice::NoFraction;
     }
     let target = target(inputs);
-    if inputs.current <= inputs.window.floor {
+    if inputs.current <= inputs.useful {
         return Advice::Raise { to: target };
     }
     let one_below = limit(inputs) - STEP;
@@ -89,7 +92,7 @@ fn limit(inputs: &AdviceInputs) -> f64 {
 fn trusted_automatic(inputs: &AdviceInputs) -> Option<f64> {
     let window = inputs.window;
     let trusted = inputs.evidence == Evidence::Estimated && inputs.tenancy == Tenancy::Dedicated;
-    inputs.automatic.filter(|a| trusted && *a > window.floor && *a < window.ceiling)
+    inputs.automatic.filter(|a| trusted && *a > inputs.useful && *a < window.ceiling)
 }
 
 /// The automatic value where it is to be trusted; else two steps below the limit, nearer to it where
@@ -102,7 +105,7 @@ fn target(inputs: &AdviceInputs) -> f64 {
         return if short > window.floor { short } else { automatic };
     }
     let two_below = cents(limit(inputs) - 2.0 * STEP);
-    if two_below > window.floor && two_below < window.ceiling {
+    if two_below > inputs.useful && two_below < window.ceiling {
         return two_below;
     }
     thousandths(window.floor + (window.ceiling - window.floor) / 2.0)
@@ -130,7 +133,8 @@ mod tests {
 
     fn advice(current: f64, window: Window, evidence: Evidence) -> Advice {
         let (automatic, tenancy) = (Some(0.848), Tenancy::Dedicated);
-        advise(&AdviceInputs { current, automatic, window, tenancy, evidence })
+        let useful = window.floor + 0.005;
+        advise(&AdviceInputs { current, automatic, window, useful, tenancy, evidence })
     }
 
     #[test]
@@ -154,12 +158,20 @@ mod tests {
             current: 0.93,
             automatic: Some(0.774_249_999_999_999_9),
             window: window(0.5, 0.954),
+            useful: 0.0,
             tenancy: Tenancy::Dedicated,
             evidence: Evidence::Estimated,
         };
         assert_eq!(advise(&inputs), Advice::Lower { to: 0.774 });
         let narrow = AdviceInputs { window: window(0.7741, 0.954), ..inputs };
         assert_eq!(advise(&narrow), Advice::Lower { to: 0.774_249_999_999_999_9 });
+    }
+
+    #[test]
+    fn an_automatic_value_without_a_useful_pool_is_not_advised() {
+        let at = |f| advice(f, window(0.846, 0.954), Evidence::Estimated);
+        assert_eq!(at(0.93), Advice::Keep);
+        assert_eq!(at(0.848), Advice::Raise { to: 0.91 });
     }
 
     #[test]

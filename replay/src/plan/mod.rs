@@ -149,7 +149,8 @@ pub fn plan(case: &Case) -> Result<Plan, CaseError> {
     let window = line.as_ref().map(LoadLine::window);
     let left = left(&ran, line.as_ref(), fraction);
     let automatic = automatic(case, fraction);
-    let advice = advice(case, fraction, automatic, window);
+    let useful = window.map(|w| question.useful(w));
+    let advice = advice(case, fraction, automatic, window.zip(useful));
     let at = |fraction: f64| AtFraction {
         fraction,
         tokens: question.tokens_at(fraction),
@@ -173,7 +174,9 @@ pub fn plan(case: &Case) -> Result<Plan, CaseError> {
         window,
         advice,
         advised,
-        automatic: automatic.filter(|a| Some(*a) != fraction).map(at),
+        automatic: automatic
+            .filter(|a| Some(*a) != fraction && useful.is_none_or(|u| *a > u))
+            .map(at),
         smaller_chunk: None,
         next_step: fraction.filter(|f| f + 0.02 < 1.0).map(|f| at(thousandths(f + 0.02))),
         full_context_requests: full_context_requests(pool, context_len),
@@ -230,14 +233,14 @@ fn advice(
     case: &Case,
     fraction: Option<f64>,
     automatic: Option<f64>,
-    window: Option<Window>,
+    window: Option<(Window, f64)>,
 ) -> Option<Advice> {
-    let (current, window) = (fraction?, window?);
+    let (current, (window, useful)) = (fraction?, window?);
     let shared = case.facts.others.is_some() || !case.tenants.is_empty();
     let tenancy = if shared { Tenancy::Shared } else { Tenancy::Dedicated };
     let measured = case.facts.free_after_graphs.is_some();
     let evidence = if measured { Evidence::Measured } else { Evidence::Estimated };
-    Some(advise(&AdviceInputs { current, automatic, window, tenancy, evidence }))
+    Some(advise(&AdviceInputs { current, automatic, window, useful, tenancy, evidence }))
 }
 
 fn full_context_requests(pool: Option<TokenRange>, context: Option<u64>) -> Option<f64> {
@@ -267,11 +270,11 @@ fn level(plan: &Plan) -> Level {
     match &plan.need {
         Some((_, need)) if left.mid < need.value.mid => Level::Oom,
         Some((_, need)) if left.low < need.value.high => Level::Low,
-        Some(_) if matches!(plan.advice, Some(Advice::Lower { .. })) => Level::Low,
-        Some(_) => Level::Ok,
         None if left.mid < Bytes::gib(1) => Level::Low,
-        None if matches!(plan.advice, Some(Advice::Lower { .. })) => Level::Low,
-        None => Level::Ok,
+        Some(_) | None => match plan.advice {
+            Some(Advice::Lower { .. } | Advice::Raise { .. }) => Level::Low,
+            Some(Advice::Keep | Advice::NoFraction) | None => Level::Ok,
+        },
     }
 }
 
@@ -289,6 +292,9 @@ fn headline(plan: &Plan) -> String {
              does not hold for the life of the server",
             gib(left.mid)
         );
+    }
+    if let (Some(Advice::Raise { .. }), Some(pool)) = (plan.advice, plan.pool) {
+        return format!("the pool holds {} tokens, less than one prefill chunk", pool.mid);
     }
     let known = plan.ran.basis.load.why.tag <= Tag::Computed || left.is_exact();
     let about = if known { "" } else { "about " };

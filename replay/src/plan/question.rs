@@ -6,7 +6,7 @@ use plimsoll_core::{
     engine::{MlxStart, SglangStart, VllmStart},
     figure::{Estimate, FigureValue},
     memory::ledger::Account,
-    plan::LoadLine,
+    plan::{LoadLine, Window},
     policy::{
         sglang::{
             mlx,
@@ -98,6 +98,18 @@ impl<'a> Question<'a> {
             Policy::Vllm(_) => Estimate::exact(basis.transient.value.mid + basis.graphs.value.mid),
             Policy::Sglang(_) | Policy::Mlx(_) => Estimate::ZERO,
         }
+    }
+
+    /// The fraction from which the pool holds one prefill chunk (vLLM refuses less by itself).
+    pub(super) fn useful(&self, window: Window) -> f64 {
+        let chunk = self.count("chunked_prefill_size").unwrap_or(0);
+        let free = self.ran.basis.free_before_load.value.mid.0;
+        let cell = match self.ran.start.figure("kv_bytes_per_token").map(|f| &f.value) {
+            Some(FigureValue::Bytes(bytes)) => bytes.0 as f64,
+            Some(FigureValue::Float(bytes)) => *bytes,
+            _ => 0.0,
+        };
+        if free == 0 { window.floor } else { window.floor + chunk as f64 * cell / free as f64 }
     }
 
     /// A cap on tokens or a size in bytes: the fraction does not move the pool.
