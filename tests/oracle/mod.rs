@@ -6,6 +6,7 @@ mod sglang_pool;
 mod sglang_seed;
 mod sglang_small;
 mod sglang_startup;
+mod torch_alloc;
 mod vllm;
 mod vllm_startup;
 
