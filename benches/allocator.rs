@@ -101,14 +101,15 @@ const DENSE: &[Op] = &[
 ];
 
 fn tape() -> Vec<Op> {
-    let mut ops = vec![Alloc(0, STREAM)];
+    // The embedding becomes the residual stream; the first norm makes the layer's input.
+    let mut ops = vec![Alloc(26, STREAM), Alloc(0, STREAM)];
     for layer in 0..LAYERS {
         ops.extend(ATTENTION);
         ops.extend(if layer == 0 { DENSE } else { EXPERTS });
         // The output becomes the input of the next: a name, no allocation.
         ops.push(Free(usize::MAX));
     }
-    ops.push(Free(0));
+    ops.extend([Free(0), Free(26)]);
     ops
 }
 
