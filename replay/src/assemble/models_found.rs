@@ -96,6 +96,8 @@ fn heaviest_found(found: &Found, options: &WeightOptions) -> Result<Bill, Parall
 
 fn sglang_options(args: &ServerArgs) -> Result<WeightOptions, ParallelError> {
     let dp = if args.enable_dp_attention { args.dp_size } else { 1 };
+    // Ranks of attention context parallelism hold the same heads.
+    let dp = dp.saturating_mul(args.attention_cp_size.max(1));
     let [tp, pp, ep, dp] = [args.tp_size, args.pp_size, args.ep_size, dp].map(u64::from);
     let builtin =
         args.speculative_algorithm.is_some() && args.speculative_draft_model_path.is_none();
@@ -113,11 +115,13 @@ fn vllm_options(args: &EngineArgs) -> Result<WeightOptions, ParallelError> {
         [args.tensor_parallel_size, args.pipeline_parallel_size, args.data_parallel_size]
             .map(u64::from);
     let split = if args.enable_expert_parallel { ExpertSplit::Whole } else { ExpertSplit::Width };
-    let builtin = args.num_speculative_tokens.is_some() && args.speculative_model.is_none();
     Ok(WeightOptions {
         parallel: Parallel::vllm(tp, pp, dp, split)?,
         dtype: dtype(args.dtype.as_deref()),
-        draft: if builtin { DraftWeights::Loaded } else { DraftWeights::Unused },
+        draft: match args.drafts_with_own_layers() {
+            true => DraftWeights::Loaded,
+            false => DraftWeights::Unused,
+        },
         vision: if args.language_model_only { VisionUse::Skipped } else { VisionUse::Loaded },
         mxfp4: if args.version < Version::new(0, 12, 0) {
             Mxfp4Layout::Padded

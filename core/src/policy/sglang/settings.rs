@@ -186,6 +186,7 @@ fn check_ranges(a: &ServerArgs, machine: &MachineFacts, model: &ModelFacts) -> R
     in_range("tp_size", a.tp_size, 1, 4096)?;
     in_range("pp_size", a.pp_size, 1, 4096)?;
     in_range("dp_size", a.dp_size, 1, 4096)?;
+    in_range("attention_cp_size", a.attention_cp_size, 1, 4096)?;
     in_range("chunked_prefill_size", a.chunked_prefill_size.unwrap_or(1), -1, 1 << 28)?;
     in_range("max_prefill_tokens", a.max_prefill_tokens.unwrap_or(1), 1, TOKENS)?;
     in_range("max_running_requests", a.max_running_requests.unwrap_or(1), 1, 1 << 32)?;
@@ -283,7 +284,8 @@ impl DpSettings {
     fn of(args: &ServerArgs) -> Self {
         // dp_size 1 turns DP attention off, early or late; dividing by 1 changes nothing.
         let width = if args.enable_dp_attention { args.dp_size.max(1) } else { 1 };
-        let attn_tp = u64::from(args.tp_size / width).max(1);
+        // Context parallelism takes its ranks from those that share heads (0.5.10 and later).
+        let attn_tp = u64::from(args.tp_size / width / args.attention_cp_size.max(1)).max(1);
         Self { width: u64::from(width), attn_tp, chunk_divisor: i64::from(width) }
     }
 }
@@ -514,6 +516,13 @@ mod tests {
         assert_eq!((r.attn_tp_size, r.attn_dp_size), (1, 8));
         assert_eq!(r.prefill_graph.max_tokens, Some(8192));
         assert_eq!(r.prefill_sizes.last(), Some(&1024));
+    }
+
+    #[test]
+    fn context_parallel_ranks_share_no_heads() {
+        let r = settings("0.5.23", |a, _| (a.tp_size, a.attention_cp_size) = (8, 4));
+        assert_eq!((r.attn_tp_size, r.attn_dp_size), (2, 1));
+        assert!(r.prefill_sizes.is_empty());
     }
 
     #[test]

@@ -112,8 +112,7 @@ pub fn layer_specs(
     for (i, layer) in geometry.layers.iter().enumerate().take(end).skip(start) {
         shard.push(&layer.attention, i, (args, settings), &mut specs)?;
     }
-    let drafts = settings.num_speculative_tokens > 0 && args.speculative_model.is_none();
-    if drafts && stage + 1 == stages {
+    if args.drafts_with_own_layers() && stage + 1 == stages {
         let built_in = |l: &&crate::model::geometry::Layer| {
             !matches!(l.attention, Attention::Linear(_) | Attention::None)
         };
