@@ -441,6 +441,7 @@ mod tests {
             nextn_layers: 0,
             quantization: None,
             kv_cache_fp8: false,
+            state_dtype: None,
             vision: None,
             multimodal: false,
         }
