@@ -101,10 +101,9 @@ fn covers(have: &[String], wanted: &[String]) -> bool {
 
 /// Lower-case words without punctuation and vendor words; `80 GB` and `80G` become `80gb`.
 fn words(name: &str) -> Vec<String> {
-    const VENDOR: [&str; 10] = [
-        "nvidia", "geforce", "amd", "instinct", "radeon", "intel", "apple", "tesla", "quadro",
-        "graphics",
-    ];
+    // Apple's name is not dropped: its machines have no other word that sets them apart.
+    const VENDOR: [&str; 9] =
+        ["nvidia", "geforce", "amd", "instinct", "radeon", "intel", "tesla", "quadro", "graphics"];
     let lower = name.to_lowercase();
     let mut words: Vec<String> = Vec::new();
     for word in lower.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()) {

@@ -285,7 +285,11 @@ fn headline(plan: &Plan) -> String {
         StartEnd::Ready => {}
     }
     let Some(left) = plan.left else { return "nothing is known of what is left".to_owned() };
-    let gib = |bytes: Bytes| format!("{:.2} GiB", bytes.as_gib_f64());
+    // What rounds to nothing in GiB is shown in its own unit.
+    let gib = |bytes: Bytes| match bytes.as_gib_f64() {
+        gib if gib < 0.05 => bytes.to_string(),
+        gib => format!("{gib:.2} GiB"),
+    };
     if matches!(plan.ran.policy, Policy::Mlx(_)) {
         return format!(
             "{} of memory that other programs share is left beside the pool; a snapshot at start \

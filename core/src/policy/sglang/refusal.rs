@@ -68,7 +68,8 @@ pub enum Refusal {
     },
     /// The budget holds no page.
     #[error(
-        "the KV budget of {budget_bytes} B holds {tokens} tokens of {cell_bytes} B, less than one page of {page_size}"
+        "the KV budget of {:.2} GiB holds {tokens} tokens of {cell_bytes} B, less than one page of {page_size}",
+        *budget_bytes as f64 / crate::units::GIB as f64
     )]
     NotEnoughMemory {
         /// Fraction used.
