@@ -69,7 +69,7 @@ fn lookup(name: &str) -> Result<&'static Row, DeviceError> {
         return Ok(row);
     }
     let fits: Vec<&'static Row> =
-        DEVICES.iter().filter(|row| names(row).any(|n| covers(&words(n), &wanted))).collect();
+        DEVICES.iter().filter(|row| names(row).any(|n| covers(&known(row, n), &wanted))).collect();
     match fits[..] {
         [] => Err(unknown(name)),
         [row] => Ok(row),
@@ -89,6 +89,15 @@ fn whole(rows: &[&'static Row]) -> Vec<&'static Row> {
 
 fn names(row: &'static Row) -> impl Iterator<Item = &'static str> {
     std::iter::once(row.0).chain(row.1.iter().copied())
+}
+
+/// Words of one name of a row; Apple's own names need not say whose they are.
+fn known(row: &Row, name: &str) -> Vec<String> {
+    let mut words = words(name);
+    if row.0.starts_with("apple") {
+        words.push("apple".to_owned());
+    }
+    words
 }
 
 /// Whether every wanted word is one of `have`; a number needs its unit only where it was written.
