@@ -7,6 +7,7 @@ pub use smaller_chunk::SmallerChunk;
 
 use crate::start::{self, Case, CaseError, CaseLaunch, Policy, Ran};
 use plimsoll_core::{
+    device::MemoryKind,
     engine::startup::{Refused, StartEnd},
     estimate::Figure,
     figure::{Estimate, FigureValue, Tag},
@@ -236,7 +237,8 @@ fn advice(
     window: Option<(Window, f64)>,
 ) -> Option<Advice> {
     let (current, (window, useful)) = (fraction?, window?);
-    let shared = case.facts.others.is_some() || !case.tenants.is_empty();
+    let unified = case.device.memory == MemoryKind::Integrated;
+    let shared = unified || case.facts.others.is_some() || !case.tenants.is_empty();
     let tenancy = if shared { Tenancy::Shared } else { Tenancy::Dedicated };
     let measured = case.facts.free_after_graphs.is_some();
     let evidence = if measured { Evidence::Measured } else { Evidence::Estimated };
@@ -252,6 +254,11 @@ fn notes(case: &Case, ran: &Ran) -> Vec<String> {
     let mut notes = ran.start.pool.notes.clone();
     notes.extend(ran.start.host.warnings.iter().cloned());
     notes.extend(case.model.notes.iter().cloned());
+    if case.device.memory == MemoryKind::Integrated {
+        let note = "one memory with the host: other programs and the page cache share it, and a reading at \
+                    the start does not hold for the life of the server";
+        notes.push(note.to_owned());
+    }
     notes.dedup();
     notes
 }
