@@ -277,8 +277,9 @@ fn level(plan: &Plan) -> Level {
     match &plan.need {
         Some((_, need)) if left.mid < need.value.mid => Level::Oom,
         Some((_, need)) if left.low < need.value.high => Level::Low,
-        None if left.mid < Bytes::gib(1) => Level::Low,
-        Some(_) | None => match plan.advice {
+        // Without the model's layers neither graphs nor a prefill are known.
+        None => Level::Low,
+        Some(_) => match plan.advice {
             Some(Advice::Lower { .. } | Advice::Raise { .. }) => Level::Low,
             Some(Advice::Keep | Advice::NoFraction) | None => Level::Ok,
         },
@@ -314,6 +315,10 @@ fn headline(plan: &Plan) -> String {
             let (left, need) = (gib(left.mid), gib(need.value.mid));
             format!("{about}{left} left after graphs; {name} needs {need}")
         }
-        None => format!("{about}{} left after graphs", gib(left.mid)),
+        None => format!(
+            "{about}{} left for graphs, workspaces and a prefill, which are not known without the \
+             model's layers",
+            gib(left.mid)
+        ),
     }
 }
