@@ -316,7 +316,9 @@ impl<B: Backend, S: DecisionSink> Starter<'_, B, S> {
             capacity.total.push(reading.total);
             let record = Record::of("capacity_read", rank);
             let record = record.with("tool_bytes", reading.capacity.map(|b| b.0));
-            self.sink.record(record.with("total_bytes", reading.total.map(|b| b.0)));
+            let record = record.with("total_bytes", reading.total.map(|b| b.0));
+            let others = reading.others.unwrap_or_default();
+            self.sink.record(record.with("others_bytes", others.0));
         }
         Ok(capacity)
     }

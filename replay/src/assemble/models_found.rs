@@ -1,12 +1,13 @@
 //! A model by name: its geometry and the weights of one rank.
 
-use super::{AssembleError, Places};
+use super::{AssembleError, AssembleErrorKind, Places};
 use crate::start::{CaseModel, ModelKind};
-use plimsoll_catalog::files::{self, Found, Weights};
+use plimsoll_catalog::files::{self, FindError, Found, Weights};
 use plimsoll_core::{
     estimate::Figure,
     model::{
         detail::Model,
+        error::ConfigError,
         geometry::{Dtype, ModelGeometry},
         parallel::{ExpertSplit, Loader, Parallel, ParallelError},
         weights::{Bill, DraftWeights, Mxfp4Layout, VisionUse, WeightOptions, heaviest},
@@ -26,12 +27,7 @@ pub(super) fn look_up(
 ) -> Result<CaseModel, AssembleError> {
     let beside = places.base.join(name);
     let path = if beside.exists() { beside.display().to_string() } else { name.to_owned() };
-    let found = files::find(&path, &places.hub, REVISION).map_err(|error| {
-        AssembleError::new(format!(
-            "{error}\n  a model without rules can be planned by its figures: --kv-bytes-per-token and \
-             --weights (in a scenario: model.kv_bytes_per_token and model.weights)"
-        ))
-    })?;
+    let found = files::find(&path, &places.hub, REVISION).map_err(|error| not_found(&error))?;
     let weights = weights(&found, engine).map_err(|error| {
         AssembleError::new(format!("the weights of {name} cannot be divided: {error}"))
     })?;
@@ -44,6 +40,22 @@ pub(super) fn look_up(
         weights: Some(weights),
         draft_weights: None,
     })
+}
+
+/// A model that no rule knows can still be planned by the user's figures; a broken file cannot.
+fn not_found(error: &FindError) -> AssembleError {
+    let unknown = match error {
+        FindError::NotFound { .. } => true,
+        FindError::Config { error, .. } => {
+            matches!(
+                error,
+                ConfigError::UnknownArchitecture { .. } | ConfigError::NotModelled { .. }
+            )
+        }
+        _ => false,
+    };
+    let kind = if unknown { AssembleErrorKind::UnknownModel } else { AssembleErrorKind::Input };
+    AssembleError { message: error.to_string(), kind }
 }
 
 /// Branch of the hub that the cache is asked for.
