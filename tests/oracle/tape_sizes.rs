@@ -163,6 +163,87 @@ fn printed_sizes_are_explained_or_listed() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Numbers that a free text gives after one of `keys`: `vocab 152064`, `B=1024`, `rows 10..12`.
+fn given(text: &str, keys: &[&str]) -> Vec<u64> {
+    let words: Vec<&str> =
+        text.split([' ', ',', '=', '(', ')']).filter(|word| !word.is_empty()).collect();
+    let first = words.windows(2).find(|pair| keys.contains(&pair[0]));
+    let Some(value) = first.map(|pair| pair[1]) else { return Vec::new() };
+    let (low, high) = value.split_once("..").unwrap_or((value, value));
+    match (low.parse::<u64>(), high.parse::<u64>()) {
+        (Ok(low), Ok(high)) if high - low < 1000 => (low..=high).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Tapes that the facts of a report allow.
+fn candidates(facts: &str, sizes: &str) -> Vec<Tape> {
+    let both = format!("{facts}, {sizes}");
+    let rows = given(&both, &["B", "rows", "T"]);
+    let plain = |code| setup(code, 1);
+    let mut tapes = Vec::new();
+    for rows in rows {
+        let chunk = PrefillChunk { tokens: rows, requests: 1, prefix_tokens: 0 };
+        for vocab in given(&both, &["vocab"]) {
+            let (choice, logprobs) = (Choice::TorchSort, OutputLogprobs::Absent);
+            tapes
+                .extend(sampler(Code::Sglang0508, &SamplerBatch { rows, vocab, choice, logprobs }));
+            tapes.extend(logits(&dense(64, 64, vocab), &plain(Code::Vllm019), rows));
+        }
+        for hidden in given(&both, &["hidden", "h"]) {
+            tapes.extend(prefill_chunk(&dense(hidden, 1, 64), &plain(Code::Vllm019), &chunk));
+        }
+        let ratio = given(&both, &["compression"]).first().copied().unwrap_or(1);
+        for context in given(&both, &["L", "context"]) {
+            let form = IndexerForm::Dense;
+            tapes.extend(indexer(&IndexerCall { rows, context, ratio, form }));
+        }
+    }
+    tapes
+}
+
+/// The first buffer of the printed size among the tapes that the stated numbers allow.
+fn search(facts: &str, sizes: &str, printed: &str) -> Option<(String, u64)> {
+    candidates(facts, sizes).iter().find_map(|tape| {
+        let live = tape.allocations().find(|live| prints_as(live.bytes.0, printed))?;
+        Some((live.name.to_string(), live.bytes.0))
+    })
+}
+
+#[test]
+fn stated_numbers_lead_to_the_buffer() {
+    let name = |facts, sizes, printed| search(facts, sizes, printed).map(|(name, _)| name);
+    let sort = name("vocab 152064", "B=1024 dummy", "1.74 GiB");
+    assert_eq!(sort.as_deref(), Some("sort.scratch.radix"));
+    let indexer = name("dense indexer", "T=16384, L=487936", "7.45 GiB");
+    assert_eq!(indexer.as_deref(), Some("indexer.mask"));
+    let stream = name("hidden 8192", "T=8192", "128.00 MiB");
+    assert_eq!(stream.as_deref(), Some("embed_tokens"));
+    assert_eq!(name("vocab 152064", "B=1024 dummy", "1.80 GiB"), None);
+    assert_eq!(name("scores", "-", "16.00 GiB"), None);
+}
+
+/// Lists the reports of another folder (`oom-sizes*.csv`): found by their stated numbers or not.
+#[test]
+fn sizes_of_another_folder_are_searched() {
+    for table in tables("oom-sizes", &["size_printed", "geometry_facts", "T_or_B"]) {
+        let (mut rows, mut found) = (0, 0);
+        for row in table.rows().filter(|row| row.text("size_printed").split(' ').count() == 2) {
+            rows += 1;
+            let (report, printed) = (row.text("report"), row.text("size_printed"));
+            match search(row.text("geometry_facts"), row.text("T_or_B"), printed) {
+                Some((name, bytes)) => {
+                    found += 1;
+                    assert!(prints_as(bytes, printed), "{report}");
+                    println!("{report}: {printed} = {name} ({bytes} B)");
+                }
+                None => println!("{report}: {printed} not found by its stated numbers"),
+            }
+        }
+        println!("{}: {rows} rows, {found} found by their stated numbers", table.name);
+    }
+}
+
 #[test]
 fn print_rounding_rejects_neighbours() {
     // Three batch sizes round to the same segment; the ones around them do not.
