@@ -12,6 +12,8 @@
 #[cfg(test)]
 mod accuracy;
 #[cfg(test)]
+mod checker;
+#[cfg(test)]
 mod cli;
 #[cfg(test)]
 mod fuzz_smoke;

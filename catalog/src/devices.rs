@@ -69,7 +69,7 @@ fn lookup(name: &str) -> Result<&'static Row, DeviceError> {
         return Ok(row);
     }
     let fits: Vec<&'static Row> =
-        DEVICES.iter().filter(|row| names(row).any(|n| covers(&words(n), &wanted))).collect();
+        DEVICES.iter().filter(|row| names(row).any(|n| covers(&known(row, n), &wanted))).collect();
     match fits[..] {
         [] => Err(unknown(name)),
         [row] => Ok(row),
@@ -91,6 +91,15 @@ fn names(row: &'static Row) -> impl Iterator<Item = &'static str> {
     std::iter::once(row.0).chain(row.1.iter().copied())
 }
 
+/// Words of one name of a row; Apple's own names need not say whose they are.
+fn known(row: &Row, name: &str) -> Vec<String> {
+    let mut words = words(name);
+    if row.0.starts_with("apple") {
+        words.push("apple".to_owned());
+    }
+    words
+}
+
 /// Whether every wanted word is one of `have`; a number needs its unit only where it was written.
 fn covers(have: &[String], wanted: &[String]) -> bool {
     wanted.iter().all(|w| {
@@ -101,10 +110,9 @@ fn covers(have: &[String], wanted: &[String]) -> bool {
 
 /// Lower-case words without punctuation and vendor words; `80 GB` and `80G` become `80gb`.
 fn words(name: &str) -> Vec<String> {
-    const VENDOR: [&str; 10] = [
-        "nvidia", "geforce", "amd", "instinct", "radeon", "intel", "apple", "tesla", "quadro",
-        "graphics",
-    ];
+    // Apple's name is not dropped: its machines have no other word that sets them apart.
+    const VENDOR: [&str; 9] =
+        ["nvidia", "geforce", "amd", "instinct", "radeon", "intel", "tesla", "quadro", "graphics"];
     let lower = name.to_lowercase();
     let mut words: Vec<String> = Vec::new();
     for word in lower.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()) {

@@ -1,6 +1,6 @@
 //! Every entry of the model catalog, against published parameter counts and public logs.
 
-use plimsoll_catalog::models;
+use plimsoll_catalog::models::{self, CatalogError};
 use plimsoll_core::{
     model::{
         geometry::Dtype,
@@ -21,7 +21,7 @@ fn every_entry_loads_and_names_its_source() {
         assert!(bill(&entry.model, &WeightOptions::new(Loader::Sglang)).is_ok(), "{}", entry.file);
         count += 1;
     }
-    assert!(count >= 120, "{count} entries");
+    assert!(count >= 200, "{count} entries");
 }
 
 #[test]
@@ -137,10 +137,50 @@ fn kv_cells_are_those_of_public_logs() {
         ("Qwen3-Next-80B-A3B-Instruct", 2, 12_288),
         ("Qwen3.6-35B-A3B-NVFP4", 1, 20_480),
         ("DeepSeek-V3.2", 8, 70_272 + 61 * 132),
+        ("GLM-4.7-Flash", 1, 54_144),
+        ("Devstral-Small-2-24B-FP8", 2, 81_920),
+        ("Qwen3.8-27B-FP8", 2, 32_768),
     ] {
         let model = models::find(name).unwrap().model;
         let all = 0..model.geometry.layers.len();
         let cell = kv::cell(&model, all, Dtype::Bf16, tp);
         assert_eq!(cell.total(), Bytes(expected), "{name}");
+    }
+}
+
+#[test]
+fn another_storage_of_an_entry_is_named_and_not_guessed() {
+    let error = |name: &str| models::find(name).map(|entry| entry.hub_id).unwrap_err();
+    for (name, base, format) in [
+        ("someone/Qwen3-32B-GPTQ-Int4", "Qwen/Qwen3-32B", "GPTQ-Int4"),
+        ("RedHatAI/Qwen3-14B-quantized.w4a16", "Qwen/Qwen3-14B", "quantized.w4a16"),
+        ("RedHatAI/Phi-4-FP8-dynamic", "microsoft/phi-4", "FP8-dynamic"),
+        ("unsloth/Llama-3.1-8B-Instruct-bnb-4bit", "meta-llama/Llama-3.1-8B-Instruct", "bnb-4bit"),
+        ("DeepSeek-V3.2-w8a8-QuaRot", "deepseek-ai/DeepSeek-V3.2", "w8a8-QuaRot"),
+        ("GLM-4.5-Air-REAP-82B-A12B-AWQ-4bit", "", ""),
+        ("Qwen3-32B-", "", ""),
+        ("-AWQ", "", ""),
+        ("AWQ", "", ""),
+    ] {
+        match error(name) {
+            CatalogError::Quantised { base: found, format: words, .. } => {
+                assert_eq!((found, &*words), (base, format), "{name}");
+            }
+            CatalogError::Unknown { .. } => assert_eq!(base, "", "{name}"),
+            other => panic!("{name}: {other}"),
+        }
+    }
+    let text = error("x/Qwen3-32B-NVFP4").to_string();
+    assert!(text.contains("without `NVFP4` the name is that of Qwen/Qwen3-32B"), "{text}");
+    assert!(text.contains("weights are not"), "{text}");
+}
+
+#[test]
+fn families_without_rules_say_so() {
+    for name in
+        ["deepseek-ai/DeepSeek-V4-Flash", "DeepSeek-V4.1-Flash", "sgl-project/DeepSeek-V4-Pro-FP8"]
+    {
+        let error = models::find(name).map(|entry| entry.hub_id).unwrap_err();
+        assert!(matches!(error, CatalogError::NotModelled { .. }), "{error}");
     }
 }

@@ -54,6 +54,9 @@ pub fn human(run: &ScenarioRun, derive: bool, output: &Output) -> String {
     if let StartEnd::Refused(refused) = &run.ran.start.end {
         out.push_str(&ways_out(refused, output));
     }
+    if let Some(line) = too_little_left(run) {
+        let _ = writeln!(out, "  {} {line}", output.paint(Tone::Close, "low  "));
+    }
     if !run.passed() || derive {
         out.push_str(&ledger::table(&run.ran.ledger, &beside(run)).human());
     }
@@ -69,6 +72,17 @@ pub fn human(run: &ScenarioRun, derive: bool, output: &Output) -> String {
     );
     let _ = writeln!(out, "{}", output.paint(Tone::Dim, &line));
     out
+}
+
+/// A start that is ready and has less left than its heaviest known step needs.
+fn too_little_left(run: &ScenarioRun) -> Option<String> {
+    let left = run.ran.start.reading("after_graphs")?.least();
+    let (step, need) = run.ran.basis.need.as_ref()?;
+    if run.ran.start.end != StartEnd::Ready || need.value.mid <= left {
+        return None;
+    }
+    let (left, need) = (left.as_gib_f64(), need.value.mid.as_gib_f64());
+    Some(format!("{left:.2} GiB left after graphs; {step} needs {need:.2} GiB"))
 }
 
 fn short(digest: &str) -> &str {

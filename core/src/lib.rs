@@ -16,4 +16,5 @@ pub mod model;
 pub mod plan;
 pub mod policy;
 pub mod pyfloat;
+pub mod tape;
 pub mod units;

@@ -22,6 +22,7 @@ fn model(model_type: &str, layers: Vec<Layer>) -> ModelGeometry {
         nextn_layers: 0,
         quantization: None,
         kv_cache_fp8: false,
+        state_dtype: None,
         vision: None,
         multimodal: false,
     }

@@ -220,6 +220,74 @@ fn platforms_come_from_device_image_and_variables() {
 }
 
 #[test]
+fn switches_that_reach_graphs_heads_and_checks_are_read() {
+    let base = "python -m sglang.launch_server --model-path m --tp 8";
+    let args = sglang(&format!(
+        "{base} --enable-torch-compile --enable-deterministic-inference --enable-symm-mem --enable-eplb \
+         --attention-context-parallel-size 4 --dcp-size 2"
+    ));
+    assert!(args.enable_torch_compile && args.enable_deterministic_inference);
+    assert!(args.enable_symm_mem && args.records_expert_distribution);
+    assert_eq!((args.attention_cp_size, args.dcp_size), (4, 2));
+    let recorder = sglang(&format!("{base} --expert-distribution-recorder-mode stat"));
+    assert!(recorder.records_expert_distribution);
+    let plain = sglang(base);
+    assert!(!plain.records_expert_distribution && !plain.unbalanced_ranks_allowed);
+    let bad = errors(&format!("{base} --attn-cp-size 3"));
+    assert_eq!((bad.len(), bad[0].0), (1, ErrorCode::Inconsistent));
+    let aiter = format!("SGLANG_AITER_HONOR_EXPLICIT_MEM_FRACTION=1 {base}");
+    assert!(sglang(&aiter).aiter_honors_explicit_fraction);
+    // The release decides which switch is asked.
+    let unbalanced = |version: &str, variable: &str| {
+        sglang(&format!("pip install sglang=={version}\n{variable} {base}"))
+            .unbalanced_ranks_allowed
+    };
+    assert!(unbalanced("0.5.8", "SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK=0"));
+    assert!(!unbalanced("0.5.8", "SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK=1"));
+    assert!(!unbalanced("0.5.8", "SGL_DISABLE_TP_MEMORY_INBALANCE_CHECK=1"));
+    assert!(unbalanced("0.5.2", "SGL_DISABLE_TP_MEMORY_INBALANCE_CHECK=1"));
+    assert!(!unbalanced("0.5.2", "SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK=0"));
+}
+
+#[test]
+fn vllm_graphs_backends_and_methods_are_read() {
+    let graphs = |flags: &str| {
+        let args = vllm(&format!("vllm serve m {flags}"));
+        (args.disable_cudagraphs, args.disable_compilation, args.max_cudagraph_capture_size)
+    };
+    let old = |flags: &str| {
+        let args = vllm(&format!("pip install vllm==0.11.0\nvllm serve m {flags}"));
+        (args.disable_cudagraphs, args.disable_compilation)
+    };
+    assert_eq!(graphs(""), (false, false, None));
+    assert_eq!(graphs("-O0"), (true, true, None));
+    assert_eq!(graphs("-O3 --max-cudagraph-capture-size 64"), (false, false, Some(64)));
+    assert_eq!(graphs("-cc '{\"cudagraph_mode\": \"NONE\"}'"), (true, false, None));
+    assert_eq!(graphs("-cc '{\"max_cudagraph_capture_size\": 0}'"), (false, false, Some(0)));
+    assert_eq!((old("-O0"), old("-O1"), old("-O3")), ((true, true), (true, false), (false, false)));
+    assert_eq!(old("-O '{\"use_cudagraph\": false}'"), (true, false));
+    let backend = |line: &str| vllm(line).attention_backend;
+    assert_eq!(
+        backend("vllm serve m --attention-backend flashinfer").as_deref(),
+        Some("FLASHINFER")
+    );
+    let variable = "VLLM_ATTENTION_BACKEND=CUTLASS_MLA vllm serve m";
+    assert_eq!(backend(variable).as_deref(), Some("CUTLASS_MLA"));
+    let both = format!("{variable} --attention-backend FLASHMLA");
+    assert_eq!(backend(&both).as_deref(), Some("FLASHMLA"));
+    let args = vllm("vllm serve m --mamba-ssm-cache-dtype float16");
+    assert_eq!(args.mamba_ssm_cache_dtype.as_deref(), Some("float16"));
+    let own = |flags: &str| vllm(&format!("vllm serve m {flags}")).drafts_with_own_layers();
+    assert!(own("--spec-method mtp --spec-tokens 2"));
+    assert!(!own("--spec-method ngram --spec-tokens 2"));
+    assert!(!own("-sc '{\"method\": \"suffix\", \"num_speculative_tokens\": 4}'"));
+    let ngram = vllm(
+        "pip install vllm==0.6.6\nvllm serve m --speculative-model '[ngram]' --num-speculative-tokens 3",
+    );
+    assert_eq!((ngram.speculative_model.clone(), ngram.drafts_with_own_layers()), (None, false));
+}
+
+#[test]
 fn vllm_fields_take_their_flags() {
     let args = vllm(
         "vllm serve --model org/m -pp 2 -dp 3 --enable-expert-parallel -q fp8 --num-gpu-blocks-override 100 \

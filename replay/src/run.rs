@@ -2,12 +2,13 @@
 
 use crate::{
     assemble::{self, AssembleError, Assembled},
+    checker::{self, Violation},
     digest::Digests,
     outcome::{Claim, Figure, Outcome, evaluate},
     record::{DigestScope, FieldValue, Fields, Record},
     scenario::{FIGURES, Scenario},
     start::{self, CaseError, Ran},
-    wire::{Closing, LogWriter, WireError},
+    wire::{Closing, Log, LogWriter, WireError},
 };
 use plimsoll_core::{
     decision::{self, Digest, Value},
@@ -45,6 +46,9 @@ pub enum RunError {
     /// The log cannot be written.
     #[error(transparent)]
     Wire(#[from] WireError),
+    /// The checker found that the log does not add up: a mistake of Plimsoll.
+    #[error("the decision log does not add up ({0}): please report this scenario")]
+    Checker(Violation),
 }
 
 impl ScenarioRun {
@@ -77,7 +81,11 @@ pub fn run_scenario(scenario: Scenario, file: &Path) -> Result<ScenarioRun, RunE
     let ran = start::run(&assembled.case)?;
     let outcome = outcome_of(&ran);
     let claims = evaluate(&scenario.expect, &outcome);
-    let (_, digests) = write_log(&scenario, &ran, std::io::sink())?;
+    let (text, digests) = write_log(&scenario, &ran, Vec::new())?;
+    let log = Log::read(text.as_slice())?;
+    if let Some(violation) = checker::check(&log).into_iter().next() {
+        return Err(RunError::Checker(violation));
+    }
     Ok(ScenarioRun { scenario, assembled, ran, outcome, claims, digests })
 }
 

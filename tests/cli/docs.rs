@@ -1,4 +1,4 @@
-//! `docs/cli.md`: its examples are what the binary prints, and it names every key of the results.
+//! `docs/cli.md` and the README: their examples are what the binary prints, and it names every key of the results.
 //! `PLIMSOLL_WRITE_DOCS=1` writes the examples anew.
 
 use super::{root, run};
@@ -45,17 +45,17 @@ fn renewed(text: &str) -> (String, usize) {
 
 #[test]
 fn examples_are_what_the_binary_prints() {
-    let path = root().join("docs/cli.md");
-    let text = fs::read_to_string(&path).expect("docs/cli.md");
-    let (fresh, count) = renewed(&text);
-    assert!(count >= 5, "{count} examples");
-    if std::env::var_os("PLIMSOLL_WRITE_DOCS").is_some() {
-        fs::write(&path, &fresh).expect("written");
-    } else {
-        assert!(
-            fresh == text,
-            "docs/cli.md is not up to date: PLIMSOLL_WRITE_DOCS=1 cargo test --test all cli"
-        );
+    for (page, least) in [("docs/cli.md", 5), ("README.md", 1)] {
+        let path = root().join(page);
+        let text = fs::read_to_string(&path).expect(page);
+        let (fresh, count) = renewed(&text);
+        assert!(count >= least, "{page}: {count} examples");
+        if std::env::var_os("PLIMSOLL_WRITE_DOCS").is_some() {
+            fs::write(&path, &fresh).expect("written");
+        } else {
+            let how = "PLIMSOLL_WRITE_DOCS=1 cargo test --test all cli";
+            assert!(fresh == text, "{page} is not up to date: {how}");
+        }
     }
 }
 

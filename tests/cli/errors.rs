@@ -77,7 +77,7 @@ fn of_launches() -> Vec<(Vec<&'static str>, &'static [&'static str])> {
                 &launch(&["image: vllm/vllm-openai:v0.11.0\nargs: [--model, x]"])[1..],
             ]
             .concat(),
-            &["--tp: cannot be put into this text"],
+            &["--tensor-parallel-size: cannot be put into this text"],
         ),
         (launch(&["vllm", "serve"]), &["the model is missing"]),
         (launch(&["vllm serve \"x"]), &["no end"]),

@@ -6,6 +6,8 @@ mod sglang_pool;
 mod sglang_seed;
 mod sglang_small;
 mod sglang_startup;
+mod tape;
+mod tape_sizes;
 mod torch_alloc;
 mod vllm;
 mod vllm_startup;

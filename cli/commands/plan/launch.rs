@@ -7,6 +7,7 @@ use crate::{
 use plimsoll_ingest::launch::{
     self, Context, Engine, Launch, LaunchInput, text_with_flag, with_flag,
 };
+use plimsoll_replay::scenario::engine::{EngineName as ScenarioEngine, engine_of_command};
 use serde_json::{Value, json};
 
 /// What was asked for, read.
@@ -100,6 +101,14 @@ fn same_engine(args: &PlanArgs, launch: &Launch) -> Result<(), Failure> {
     Ok(())
 }
 
+/// vLLM has no `--tp`; SGLang has.
+fn starts_vllm(args: &PlanArgs) -> bool {
+    if args.command.is_empty() {
+        return engine(args) == Engine::Vllm;
+    }
+    engine_of_command(&args.command.join(" ")) == Some(ScenarioEngine::Vllm)
+}
+
 /// Engine flags given to `plan` itself.
 fn beside(args: &PlanArgs) -> Result<Vec<(String, Value)>, Failure> {
     let mut flags = Vec::new();
@@ -107,7 +116,8 @@ fn beside(args: &PlanArgs) -> Result<Vec<(String, Value)>, Failure> {
         flags.extend(value.map(|value| (name.to_owned(), value)));
     };
     // As typed: the table of the engine's flags reads them, with its own ranges and near values.
-    put("tp", args.tp.as_ref().map(|n| json!(n)));
+    let tp = if starts_vllm(args) { "tensor-parallel-size" } else { "tp" };
+    put(tp, args.tp.as_ref().map(|n| json!(n)));
     put("mem-fraction-static", args.mem_fraction_static.as_ref().map(|f| json!(f)));
     put("gpu-memory-utilization", args.gpu_memory_utilization.as_ref().map(|f| json!(f)));
     for text in &args.set {

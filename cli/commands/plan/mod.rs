@@ -22,7 +22,9 @@ use plimsoll_catalog::files::HubPaths;
 use plimsoll_core::device::DeviceProfile;
 use plimsoll_ingest::launch::Launch;
 use plimsoll_replay::{
-    assemble::{ModelAsk, Places, case_launch, find_device, find_model, ranks_of},
+    assemble::{
+        AssembleErrorKind, ModelAsk, Places, case_launch, find_device, find_model, ranks_of,
+    },
     plan::{AtFraction, Level, Plan, plan as plan_case},
     start::{CapacityReading, Case},
 };
@@ -117,9 +119,8 @@ fn case(
     if ask.figures.kv_bytes_per_token.is_some() {
         ask.figures.weights = args.measured.weights;
     }
-    let model = find_model(&ask, &launch.engine, &places()).map_err(|error| {
-        Failure::input(format!("{error}{}", ways_to_a_model(&error.to_string())))
-    })?;
+    let model = find_model(&ask, &launch.engine, &places())
+        .map_err(|error| Failure::input(format!("{error}{}", ways_to_a_model(error.kind))))?;
     Ok(Case {
         launch: case_launch(&launch.engine),
         model,
@@ -132,8 +133,8 @@ fn case(
 }
 
 /// What else can be given for a model that is not found.
-fn ways_to_a_model(error: &str) -> &'static str {
-    if error.starts_with("no model") {
+fn ways_to_a_model(kind: AssembleErrorKind) -> &'static str {
+    if kind == AssembleErrorKind::UnknownModel {
         "\n\nhelp: --model NAME with a name of the catalog (`--model list`) that has the same shape\n\
          help: --model PATH with the folder of its config.json, or its .gguf file\n\
          help: --kv-bytes-per-token AMOUNT and --weights AMOUNT, both of one rank"

@@ -1,11 +1,12 @@
 //! What to pass instead, with what it would give.
 
+use super::summary::USUAL;
 use super::{View, wrap};
 use crate::{
     commands::plan::changed,
     output::{Output, Tone},
 };
-use plimsoll_core::{plan::Advice, pyfloat};
+use plimsoll_core::{plan::Advice, pyfloat, units::group_thousands};
 use plimsoll_ingest::launch::{Engine, render};
 use plimsoll_replay::plan::{AtFraction, Level};
 use std::fmt::Write as _;
@@ -72,7 +73,7 @@ fn marked(view: &View<'_>) -> Vec<String> {
     lines.extend(reserve(view));
     lines.extend(view.advised().map(|at| {
         let change = format!("{} {}", view.plan.flag, pyfloat::repr(at.fraction));
-        format!("pass {MARK}{change}{MARK}: {}", at_text(at))
+        format!("pass {MARK}{change}{MARK}: {}{}", at_text(at), margin_there(view, at))
     }));
     lines.extend(own_fraction(view));
     lines.extend(keep(view));
@@ -88,8 +89,17 @@ fn marked(view: &View<'_>) -> Vec<String> {
 }
 
 fn at_text(at: &AtFraction) -> String {
-    let tokens = at.tokens.map_or_else(|| "no pool".to_owned(), |t| format!("{t} tokens"));
+    let tokens = at.tokens.map_or_else(
+        || "no pool".to_owned(),
+        |t| format!("{t} tokens ({} requests of {})", t.0 / USUAL, group_thousands(USUAL)),
+    );
     format!("{tokens}, {:.2} GiB left after graphs", at.left_gib)
+}
+
+/// What would be left there once the heaviest step has its memory.
+fn margin_there(view: &View<'_>, at: &AtFraction) -> String {
+    let need = view.need().map(|(_, need)| need.value.mid.as_gib_f64());
+    need.map_or_else(String::new, |need| format!(", margin {:.2} GiB", at.left_gib - need))
 }
 
 /// Why the automatic value is advised.

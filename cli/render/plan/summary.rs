@@ -8,6 +8,9 @@ use plimsoll_core::{
 };
 use plimsoll_replay::plan::{Plan, TokenRange};
 
+/// Tokens of a usual request, prompt and output, where the full context says little.
+pub(super) const USUAL: u64 = 8192;
+
 /// All of them; each starts with a word of eight columns.
 pub(super) fn lines(view: &View<'_>) -> Vec<String> {
     let plan = view.plan;
@@ -29,7 +32,9 @@ fn pool(plan: &Plan) -> Option<String> {
         String::new,
         |(requests, context)| {
             let context = group_thousands(context);
-            format!(": {requests:.2} requests of the full {context} tokens")
+            let usual = pool.mid.0 / USUAL;
+            let usual = format!("{} of {}", group_thousands(usual), group_thousands(USUAL));
+            format!(": {requests:.2} requests of the full {context} tokens, {usual}")
         },
     );
     Some(format!("pool    {}{holds}", tokens_text(pool)))

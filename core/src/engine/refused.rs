@@ -19,27 +19,6 @@ const fn direction(direction: Direction) -> &'static str {
     }
 }
 
-/// Stable code of an SGLang refusal.
-const fn sglang_code(refusal: &Refusal) -> &'static str {
-    match refusal {
-        Refusal::CapacityUnknown { .. } => "capacity_unknown",
-        Refusal::WeightsLeaveNoMemory { .. } => "weights_leave_no_memory",
-        Refusal::NotEnoughMemory { .. } => "not_enough_memory",
-        Refusal::SwaPoolTooSmall { .. } => "swa_pool_too_small",
-        Refusal::SwaCapLeavesNoRoom { .. } => "swa_cap_leaves_no_room",
-        Refusal::SwaNeedsPageOne { .. } => "swa_needs_page_one",
-        Refusal::NoMambaSlots { .. } => "no_mamba_slots",
-        Refusal::NoRequestPerMambaSlots { .. } => "no_request_per_mamba_slots",
-        Refusal::ChunkNotPageMultiple { .. } => "chunk_not_page_multiple",
-        Refusal::MlaWithPipeline { .. } => "mla_with_pipeline",
-        Refusal::UnbalancedRanks { .. } => "unbalanced_ranks",
-        Refusal::NotEnoughHostMemory { .. } => "not_enough_host_memory",
-        Refusal::HostPoolNotLarger { .. } => "host_pool_not_larger",
-        Refusal::OutOfRange { .. } => "out_of_range",
-        Refusal::NotModelled { .. } => "not_modelled",
-    }
-}
-
 pub(super) fn sglang(refusal: &Refusal, version: Version) -> Refused {
     let remedies = refusal.remedies().into_iter().map(|r| Remedy {
         flag: r.flag.to_owned(),
@@ -48,7 +27,7 @@ pub(super) fn sglang(refusal: &Refusal, version: Version) -> Refused {
         effect: r.effect.to_owned(),
     });
     Refused {
-        code: sglang_code(refusal),
+        code: refusal.code(),
         message: refusal.to_string(),
         engine_message: refusal.engine_message(version),
         remedies: remedies.collect(),

@@ -171,7 +171,11 @@ impl StartPolicy for SglangStart {
         let p = min_over_ranks(&before.0);
         let a = min_over_ranks(&after.0);
         let most = before.0.iter().copied().max().unwrap_or_default();
-        check_balance(p, most, self.args.tp_size, UnbalancedRanks::Refused)
+        let unbalanced = match self.args.unbalanced_ranks_allowed {
+            true => UnbalancedRanks::Allowed,
+            false => UnbalancedRanks::Refused,
+        };
+        check_balance(p, most, self.args.tp_size, unbalanced)
             .map_err(|refusal| self.refused(&refusal))?;
         let (mut ranks, mut notes) =
             self.geometry(&resolved).map_err(|refusal| self.refused(&refusal))?;

@@ -166,6 +166,11 @@ pub trait StartPolicy {
     /// [`Refused`] when the engine stops here.
     fn size(&mut self, before: &FreeByRank, after: &FreeByRank) -> Result<PoolPlan, Refused>;
 
+    /// What [`Self::size`] had found when it refused; nothing unless a policy keeps it.
+    fn found(&self) -> Vec<NamedFigure> {
+        Vec::new()
+    }
+
     /// The host pool, when the launch asks for one; `available` is what programs can still take.
     ///
     /// # Errors
@@ -192,7 +197,7 @@ pub struct Start {
     pub end: StartEnd,
     /// Settings.
     pub settings: SettingsPlan,
-    /// Pools; empty when they were never sized.
+    /// Pools; when sizing was refused, only the figures found until then.
     pub pool: PoolPlan,
     /// Host pool; empty when there is none.
     pub host: HostPlan,
@@ -289,7 +294,13 @@ impl<B: Backend, S: DecisionSink> Starter<'_, B, S> {
         self.change_tenants(Phase::AfterLoad)?;
         let after = self.read("after_load")?;
 
-        let pool = policy.size(&before, &after)?;
+        let pool = match policy.size(&before, &after) {
+            Ok(pool) => pool,
+            Err(refused) => {
+                self.start.pool.figures = policy.found();
+                return Err(refused.into());
+            }
+        };
         self.sink.record(figures_record("pool_sized", &pool.figures));
         self.start.pool = pool;
         self.change_tenants(Phase::DuringSizing)?;
@@ -316,7 +327,9 @@ impl<B: Backend, S: DecisionSink> Starter<'_, B, S> {
             capacity.total.push(reading.total);
             let record = Record::of("capacity_read", rank);
             let record = record.with("tool_bytes", reading.capacity.map(|b| b.0));
-            self.sink.record(record.with("total_bytes", reading.total.map(|b| b.0)));
+            let record = record.with("total_bytes", reading.total.map(|b| b.0));
+            let others = reading.others.unwrap_or_default();
+            self.sink.record(record.with("others_bytes", others.0));
         }
         Ok(capacity)
     }

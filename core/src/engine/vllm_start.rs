@@ -44,6 +44,8 @@ pub struct VllmStart {
     settings: Option<Settings>,
     ranks: Vec<Rank>,
     total: Bytes,
+    /// What sizing has found so far.
+    found: Vec<NamedFigure>,
 }
 
 /// The device as vLLM's defaults see it.
@@ -77,6 +79,7 @@ impl VllmStart {
             settings: None,
             ranks: Vec::new(),
             total: Bytes::ZERO,
+            found: Vec::new(),
         }
     }
 
@@ -164,6 +167,7 @@ impl StartPolicy for VllmStart {
                 device_index: u32::try_from(rank).unwrap_or(0),
                 ..AtStart::free(*free)
             };
+            self.found = vec![requested_figure(&budget::budget(&settings, &device, at_start))];
             let requested = budget::requested(&settings, &device, at_start).map_err(&refused)?;
             check_growth(&settings, *free, after.0.get(rank), terms).map_err(&refused)?;
             let available = profile::available_kv(&settings, &requested, terms);
@@ -176,6 +180,7 @@ impl StartPolicy for VllmStart {
         }
         let Some((requested, available)) = first else { return Ok(PoolPlan::default()) };
         let mut figures = budget_figures(&requested, &available);
+        self.found.clone_from(&figures);
         let count = ranks.len();
         let sized = match settings.rules.generation {
             Generation::V1 => v1(&settings, &ranks),
@@ -187,6 +192,10 @@ impl StartPolicy for VllmStart {
         figures.extend(sized);
         let notes = settings.notes.clone();
         Ok(PoolPlan { figures, segments: vec![vec![(Account::KvPool, bytes)]; count], notes })
+    }
+
+    fn found(&self) -> Vec<NamedFigure> {
+        self.found.clone()
     }
 
     fn host_pool(&mut self, _available: Bytes) -> Result<HostPlan, Refused> {
@@ -219,7 +228,7 @@ fn v1(settings: &Settings, ranks: &[Rank]) -> Result<(Bytes, Vec<NamedFigure>), 
     };
     let count = |n: u64| FigureValue::Count(n);
     let figure = NamedFigure::new;
-    let figures = vec![
+    let mut figures = vec![
         figure("bytes_per_block", FigureValue::Bytes(pool.bytes_per_block), why("bytes_per_block")),
         figure("block_size", count(pool.grouping.min_block_size()), why("block_size")),
         figure("num_gpu_blocks", count(pool.num_blocks), why("num_gpu_blocks")),
@@ -228,6 +237,12 @@ fn v1(settings: &Settings, ranks: &[Rank]) -> Result<(Bytes, Vec<NamedFigure>), 
         figure("max_concurrency", FigureValue::Float(pool.max_concurrency), why("max_concurrency")),
         figure("kv_pool_bytes", FigureValue::Bytes(pool.bytes()), why("num_gpu_blocks")),
     ];
+    // One group on one rank's own tokens: a token takes its share of a block. Several groups have no
+    // such number.
+    if pool.grouping.groups.len() == 1 && settings.decode_context_parallel_size == 1 {
+        let block = pool.grouping.min_block_size();
+        figures.extend(per_token(pool.bytes_per_block, block, settings));
+    }
     Ok((pool.bytes(), figures))
 }
 
@@ -239,7 +254,7 @@ fn v0(settings: &Settings, ranks: &[Rank]) -> Result<(Bytes, Vec<NamedFigure>), 
     let count = |n: u64| FigureValue::Count(n);
     let bytes = Bytes(pool.gpu_blocks.saturating_mul(pool.block_bytes.0));
     let figure = NamedFigure::new;
-    let figures = vec![
+    let mut figures = vec![
         figure("bytes_per_block", FigureValue::Bytes(pool.block_bytes), why()),
         figure("num_gpu_blocks", count(pool.gpu_blocks), why()),
         figure("num_cpu_blocks", count(pool.cpu_blocks), why()),
@@ -248,7 +263,21 @@ fn v0(settings: &Settings, ranks: &[Rank]) -> Result<(Bytes, Vec<NamedFigure>), 
         figure("max_concurrency", FigureValue::Float(pool.max_concurrency), why()),
         figure("kv_pool_bytes", FigureValue::Bytes(bytes), why()),
     ];
+    figures.extend(per_token(pool.block_bytes, settings.block_size, settings));
     Ok((bytes, figures))
+}
+
+/// Bytes of one token on one rank, where a block is whole tokens.
+fn per_token(bytes_per_block: Bytes, block_size: u64, settings: &Settings) -> Option<NamedFigure> {
+    if block_size == 0 || !bytes_per_block.0.is_multiple_of(block_size) {
+        return None;
+    }
+    let source = format!("{} kv_cache_interface", settings.rules.release());
+    let why = Why::new(Tag::Computed, "bytes_per_block / block_size, one group", source)
+        .with("bytes_per_block", bytes_per_block.0)
+        .with("block_size", block_size);
+    let value = FigureValue::Bytes(Bytes(bytes_per_block.0 / block_size));
+    Some(NamedFigure::new("kv_bytes_per_token", value, why))
 }
 
 fn settings_figures(settings: &Settings) -> Vec<NamedFigure> {
@@ -273,14 +302,15 @@ fn settings_figures(settings: &Settings) -> Vec<NamedFigure> {
     ]
 }
 
+fn requested_figure(requested: &Requested) -> NamedFigure {
+    let value = FigureValue::Bytes(requested.floor());
+    NamedFigure::new("requested_memory", value, requested.why.clone())
+}
+
 fn budget_figures(requested: &Requested, available: &profile::Available) -> Vec<NamedFigure> {
     let kv = Bytes(u64::try_from(available.bytes).unwrap_or(0));
     vec![
-        NamedFigure::new(
-            "requested_memory",
-            FigureValue::Bytes(requested.floor()),
-            requested.why.clone(),
-        ),
+        requested_figure(requested),
         NamedFigure::new(
             "available_kv_cache_memory",
             FigureValue::Bytes(kv),

@@ -74,7 +74,10 @@ pub fn eager_layer_peak(shape: &ShapeInputs, tp: u64, max_num_batched_tokens: u6
             let copies = if shape.qk_norm == QkNorm::Copied { rank.q + rank.kv } else { 0 };
             let attention = match rank.mla {
                 Some(mla) => super::activation::mla_own(&rank, &mla, tokens),
-                None => U * tokens * (3 * rank.h + 2 * rank.q + 2 * rank.kv + copies),
+                None => {
+                    let streams = (3 + reduced(tp)) * rank.h;
+                    U * tokens * (streams + 2 * rank.q + 2 * rank.kv + copies)
+                }
             };
             let ids = if tp <= 1 { 8 * tokens * moe.k } else { 0 };
             let shared = if moe.shared > 0 { U * tokens * rank.h } else { 0 };

@@ -226,6 +226,9 @@ pub struct ModelGeometry {
     pub quantization: Option<Quantization>,
     /// The checkpoint says that KV is kept in FP8.
     pub kv_cache_fp8: bool,
+    /// Element type of recurrent states where the configuration names one (`mamba_ssm_dtype`,
+    /// `mamba_ssm_cache_dtype`); each engine has its own default.
+    pub state_dtype: Option<Dtype>,
     /// Vision tower of a multimodal model.
     pub vision: Option<VisionTower>,
     /// The engines load it as a multimodal model.

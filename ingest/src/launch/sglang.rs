@@ -30,6 +30,8 @@ fn parallel(args: &mut ServerArgs, flags: &mut Flags<'_>) {
     args.ep_size = size(flags, "--expert-parallel-size");
     args.nnodes = size(flags, "--nnodes");
     args.enable_dp_attention = flags.on("--enable-dp-attention");
+    args.attention_cp_size = size(flags, "--attn-cp-size");
+    args.dcp_size = size(flags, "--dcp-size");
     // 0.5.23 counts attention groups with a flag of their own; `--dp-size` counts replicas.
     // Source: `handle_deprecated_dp_attention`, which turns the old spelling into the new one.
     let width = size(flags, "--attn-dp-size");
@@ -167,6 +169,11 @@ fn speculative(args: &mut ServerArgs, flags: &Flags<'_>) {
 
 fn caches(args: &mut ServerArgs, flags: &Flags<'_>) {
     args.disable_radix_cache = flags.on("--disable-radix-cache");
+    args.enable_torch_compile = flags.on("--enable-torch-compile");
+    args.enable_deterministic_inference = flags.on("--enable-deterministic-inference");
+    args.enable_symm_mem = flags.on("--enable-symm-mem");
+    let recorder = flags.text(&["--expert-distribution-recorder-mode"]).is_some();
+    args.records_expert_distribution = recorder || flags.on("--enable-eplb");
     args.disable_overlap_schedule = flags.on("--disable-overlap-schedule");
     args.enable_two_batch_overlap = flags.on("--enable-two-batch-overlap");
     args.enable_hierarchical_cache = flags.on("--enable-hierarchical-cache");
@@ -226,6 +233,14 @@ fn platform(args: &mut ServerArgs, flags: &mut Flags<'_>, launch: &mut Launch) {
     }
     args.post_capture_kv_sizing =
         switch(launch, "SGLANG_ENABLE_POST_CAPTURE_KV_SIZING", flags) == Some(true);
+    args.aiter_honors_explicit_fraction =
+        switch(launch, "SGLANG_AITER_HONOR_EXPLICIT_MEM_FRACTION", flags) == Some(true);
+    // To 0.5.6 a switch turns the check of unequal ranks off; from 0.5.7 another one keeps it on.
+    let older =
+        ["SGL_DISABLE_TP_MEMORY_INBALANCE_CHECK", "SGLANG_DISABLE_TP_MEMORY_INBALANCE_CHECK"];
+    let off = older.iter().any(|name| switch(launch, name, flags) == Some(true));
+    let on = switch(launch, "SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK", flags);
+    args.unbalanced_ranks_allowed = if args.version.since(5, 7) { on == Some(false) } else { off };
 }
 
 /// A variable that must be a switch.
@@ -258,6 +273,15 @@ fn check(args: &ServerArgs, flags: &mut Flags<'_>, launch: &Launch) {
             "with attention data parallelism tp_size ({tp}) must be a multiple of dp_size ({dp})"
         );
         flags.errors.push(inconsistent(what, place(flags, "--data-parallel-size")));
+    }
+    let dp = if args.enable_dp_attention { u64::from(args.dp_size) } else { 1 };
+    let cp = u64::from(args.attention_cp_size);
+    if cp > 1 && !u64::from(args.tp_size).is_multiple_of(dp * cp) {
+        let what = format!(
+            "tp_size ({}) must be a multiple of attention dp ({dp}) x attn_cp_size ({cp})",
+            args.tp_size
+        );
+        flags.errors.push(inconsistent(what, place(flags, "--attn-cp-size")));
     }
     let world = u64::from(args.tp_size) * u64::from(args.pp_size);
     if !world.is_multiple_of(u64::from(args.nnodes)) {

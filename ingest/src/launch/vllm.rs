@@ -31,6 +31,7 @@ fn memory(args: &mut EngineArgs, flags: &mut Flags<'_>) {
     args.dtype = flags.text(&["--dtype"]);
     args.quantization = flags.text(&["--quantization"]);
     args.kv_cache_dtype = flags.text(&["--kv-cache-dtype"]);
+    args.mamba_ssm_cache_dtype = flags.text(&["--mamba-ssm-cache-dtype"]);
     args.gpu_memory_utilization = flags.float("--gpu-memory-utilization");
     args.kv_cache_memory_bytes = flags.count(&["--kv-cache-memory-bytes"]);
     args.num_gpu_blocks_override = flags.count(&["--num-gpu-blocks-override"]);
@@ -55,7 +56,9 @@ fn memory(args: &mut EngineArgs, flags: &mut Flags<'_>) {
 
 /// Capture sizes: the list of `--compilation-config`, else `--cudagraph-capture-sizes`, else
 /// `--cuda-graph-sizes`, where one number N stands for 1, 2, 4, 8, 16, … N.
-/// Source: vLLM 0.11 `VllmConfig._set_cudagraph_sizes`.
+/// Level 0 runs without graphs, and before 0.12 in V1 every level below 3 does.
+/// Source: vLLM 0.11 `VllmConfig._set_cudagraph_sizes`, `VllmConfig.__post_init__`; 0.12 and later
+/// optimisation levels.
 fn compilation(args: &mut EngineArgs, flags: &mut Flags<'_>) {
     args.cudagraph_capture_sizes = match flags.list(&["--cuda-graph-sizes"]) {
         Some(sizes) => match sizes.as_slice() {
@@ -71,31 +74,81 @@ fn compilation(args: &mut EngineArgs, flags: &mut Flags<'_>) {
     if let Some(sizes) = flags.list(&["--cudagraph-capture-sizes"]) {
         args.cudagraph_capture_sizes = Some(sizes);
     }
+    args.max_cudagraph_capture_size = flags.count(&["--max-cudagraph-capture-size"]);
+    match flags.text(&["--optimization-level"]).as_deref().map(|l| l.trim_start_matches('O')) {
+        Some("0") => (args.disable_cudagraphs, args.disable_compilation) = (true, true),
+        Some("1") => {
+            if let Some(given) = flags.get("--optimization-level") {
+                flags.part(given, "piecewise graphs only", &Json::from(1));
+            }
+        }
+        _ => {}
+    }
     let Some((given, json)) = flags.json("--compilation-config") else { return };
     match json {
         Json::Object(map) => {
             for (key, value) in map {
-                if key == "cudagraph_capture_sizes" {
-                    args.cudagraph_capture_sizes = flags.json_sizes(given, key, value);
-                } else {
-                    flags.part(given, key, value);
-                }
+                compilation_key(args, flags, given, (key, value));
             }
         }
         Json::Null => {}
-        level => flags.part(given, "level", level),
+        level => compilation_key(args, flags, given, ("level", level)),
+    }
+}
+
+fn compilation_key(
+    args: &mut EngineArgs,
+    flags: &mut Flags<'_>,
+    given: &super::argv::Given,
+    (key, value): (&str, &Json),
+) {
+    match (key, value) {
+        ("cudagraph_capture_sizes", _) => {
+            args.cudagraph_capture_sizes = flags.json_sizes(given, key, value);
+        }
+        ("max_cudagraph_capture_size", _) if value.as_u64() == Some(0) => {
+            args.max_cudagraph_capture_size = Some(0);
+        }
+        ("max_cudagraph_capture_size", _) => {
+            args.max_cudagraph_capture_size = flags.json_count(given, key, value);
+        }
+        ("cudagraph_mode", Json::String(mode)) if mode.eq_ignore_ascii_case("none") => {
+            args.disable_cudagraphs = true;
+        }
+        ("use_cudagraph", Json::Bool(on)) => args.disable_cudagraphs = !on,
+        ("level", _) if value.as_u64().is_some_and(|level| level < 3) => {
+            args.disable_cudagraphs = true;
+            if value.as_u64() == Some(0) {
+                args.disable_compilation = true;
+            } else {
+                flags.part(given, key, value);
+            }
+        }
+        ("level", _) if value.as_u64() == Some(3) => {}
+        _ => flags.part(given, key, value),
     }
 }
 
 fn speculative(args: &mut EngineArgs, flags: &mut Flags<'_>) {
     args.num_speculative_tokens = flags.count(&["--num-speculative-tokens", "--spec-tokens"]);
     args.speculative_model = flags.text(&["--speculative-model", "--spec-model"]);
+    args.spec_method = flags.text(&["--spec-method"]);
+    speculative_config(args, flags);
+    // Old releases name the method where others name a model.
+    if args.speculative_model.as_deref().is_some_and(|m| matches!(m, "[ngram]" | "ngram")) {
+        args.speculative_model = None;
+        args.spec_method = Some("ngram".to_owned());
+    }
+}
+
+fn speculative_config(args: &mut EngineArgs, flags: &mut Flags<'_>) {
     let Some((given, map)) = flags.object("--speculative-config") else { return };
     for (key, value) in map {
         match (key.as_str(), value) {
             ("num_speculative_tokens", value) => {
                 args.num_speculative_tokens = flags.json_count(given, key, value);
             }
+            ("method", Json::String(method)) => args.spec_method = Some(method.to_lowercase()),
             ("model", Json::String(model)) => args.speculative_model = Some(model.clone()),
             _ => flags.part(given, key, value),
         }
@@ -140,6 +193,10 @@ fn limits(text: &str) -> Option<Vec<(String, u64)>> {
 fn variables(args: &mut EngineArgs, flags: &mut Flags<'_>, launch: &Launch) {
     args.generation = switch(launch, "VLLM_USE_V1", flags)
         .map(|v1| if v1 { Generation::V1 } else { Generation::V0 });
+    let backend = launch.env.iter().find(|v| v.name == "VLLM_ATTENTION_BACKEND");
+    let backend = backend.map(|v| v.value.clone()).filter(|name| !name.is_empty());
+    args.attention_backend =
+        flags.text(&["--attention-backend"]).or(backend).map(|name| name.to_uppercase());
     args.estimate_cudagraphs = switch(launch, "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS", flags);
 }
 

@@ -37,12 +37,23 @@ pub struct Places {
 pub struct AssembleError {
     /// All mistakes, a line each.
     pub message: String,
+    /// Whether the user's own figures of a model would help.
+    pub kind: AssembleErrorKind,
+}
+
+/// What would help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AssembleErrorKind {
+    /// Mending what was given.
+    Input,
+    /// A name that is known, a file, or the user's own figures: no rule knows this model.
+    UnknownModel,
 }
 
 impl AssembleError {
     /// From anything that says what is wrong.
     pub fn new(message: impl ToString) -> Self {
-        Self { message: message.to_string() }
+        Self { message: message.to_string(), kind: AssembleErrorKind::Input }
     }
 }
 
@@ -67,7 +78,7 @@ pub fn of_scenario(scenario: &Scenario, file: &Path) -> Result<Assembled, Assemb
     let (device, capacity) = device_of_scenario(&scenario.machine.device, &mut launch)?;
     let ranks = scenario.machine.ranks.unwrap_or_else(|| ranks_of(&launch.engine));
     let ask = ModelAsk::of_scenario(scenario, &launch.engine);
-    let model = find_model(&ask, &launch.engine, &places)?;
+    let model = find_model(&ask, &launch.engine, &places).map_err(with_keys)?;
     let case = Case {
         launch: case_launch(&launch.engine),
         model,
@@ -78,6 +89,16 @@ pub fn of_scenario(scenario: &Scenario, file: &Path) -> Result<Assembled, Assemb
         tenants: tenants(scenario, ranks),
     };
     Ok(Assembled { case, launch })
+}
+
+/// The keys of a scenario that give a model's figures.
+fn with_keys(error: AssembleError) -> AssembleError {
+    if error.kind == AssembleErrorKind::Input {
+        return error;
+    }
+    let help =
+        "help: give its figures: model.kv_bytes_per_token and model.weights, both of one rank";
+    AssembleError { message: format!("{}\n{help}", error.message), ..error }
 }
 
 /// The launch as a case holds it.

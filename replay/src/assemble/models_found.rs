@@ -1,12 +1,13 @@
 //! A model by name: its geometry and the weights of one rank.
 
-use super::{AssembleError, Places};
+use super::{AssembleError, AssembleErrorKind, Places};
 use crate::start::{CaseModel, ModelKind};
-use plimsoll_catalog::files::{self, Found, Weights};
+use plimsoll_catalog::files::{self, FindError, Found, Weights};
 use plimsoll_core::{
     estimate::Figure,
     model::{
         detail::Model,
+        error::ConfigError,
         geometry::{Dtype, ModelGeometry},
         parallel::{ExpertSplit, Loader, Parallel, ParallelError},
         weights::{Bill, DraftWeights, Mxfp4Layout, VisionUse, WeightOptions, heaviest},
@@ -26,12 +27,7 @@ pub(super) fn look_up(
 ) -> Result<CaseModel, AssembleError> {
     let beside = places.base.join(name);
     let path = if beside.exists() { beside.display().to_string() } else { name.to_owned() };
-    let found = files::find(&path, &places.hub, REVISION).map_err(|error| {
-        AssembleError::new(format!(
-            "{error}\n  a model without rules can be planned by its figures: --kv-bytes-per-token and \
-             --weights (in a scenario: model.kv_bytes_per_token and model.weights)"
-        ))
-    })?;
+    let found = files::find(&path, &places.hub, REVISION).map_err(|error| not_found(&error))?;
     let weights = weights(&found, engine).map_err(|error| {
         AssembleError::new(format!("the weights of {name} cannot be divided: {error}"))
     })?;
@@ -44,6 +40,22 @@ pub(super) fn look_up(
         weights: Some(weights),
         draft_weights: None,
     })
+}
+
+/// A model that no rule knows can still be planned by the user's figures; a broken file cannot.
+fn not_found(error: &FindError) -> AssembleError {
+    let unknown = match error {
+        FindError::NotFound { .. } => true,
+        FindError::Config { error, .. } => {
+            matches!(
+                error,
+                ConfigError::UnknownArchitecture { .. } | ConfigError::NotModelled { .. }
+            )
+        }
+        _ => false,
+    };
+    let kind = if unknown { AssembleErrorKind::UnknownModel } else { AssembleErrorKind::Input };
+    AssembleError { message: error.to_string(), kind }
 }
 
 /// Branch of the hub that the cache is asked for.
@@ -96,6 +108,8 @@ fn heaviest_found(found: &Found, options: &WeightOptions) -> Result<Bill, Parall
 
 fn sglang_options(args: &ServerArgs) -> Result<WeightOptions, ParallelError> {
     let dp = if args.enable_dp_attention { args.dp_size } else { 1 };
+    // Ranks of attention context parallelism hold the same heads.
+    let dp = dp.saturating_mul(args.attention_cp_size.max(1));
     let [tp, pp, ep, dp] = [args.tp_size, args.pp_size, args.ep_size, dp].map(u64::from);
     let builtin =
         args.speculative_algorithm.is_some() && args.speculative_draft_model_path.is_none();
@@ -113,11 +127,13 @@ fn vllm_options(args: &EngineArgs) -> Result<WeightOptions, ParallelError> {
         [args.tensor_parallel_size, args.pipeline_parallel_size, args.data_parallel_size]
             .map(u64::from);
     let split = if args.enable_expert_parallel { ExpertSplit::Whole } else { ExpertSplit::Width };
-    let builtin = args.num_speculative_tokens.is_some() && args.speculative_model.is_none();
     Ok(WeightOptions {
         parallel: Parallel::vllm(tp, pp, dp, split)?,
         dtype: dtype(args.dtype.as_deref()),
-        draft: if builtin { DraftWeights::Loaded } else { DraftWeights::Unused },
+        draft: match args.drafts_with_own_layers() {
+            true => DraftWeights::Loaded,
+            false => DraftWeights::Unused,
+        },
         vision: if args.language_model_only { VisionUse::Skipped } else { VisionUse::Loaded },
         mxfp4: if args.version < Version::new(0, 12, 0) {
             Mxfp4Layout::Padded

@@ -7,6 +7,7 @@ pub use smaller_chunk::SmallerChunk;
 
 use crate::start::{self, Case, CaseError, CaseLaunch, Policy, Ran};
 use plimsoll_core::{
+    device::MemoryKind,
     engine::startup::{Refused, StartEnd},
     estimate::Figure,
     figure::{Estimate, FigureValue, Tag},
@@ -236,7 +237,8 @@ fn advice(
     window: Option<(Window, f64)>,
 ) -> Option<Advice> {
     let (current, (window, useful)) = (fraction?, window?);
-    let shared = case.facts.others.is_some() || !case.tenants.is_empty();
+    let unified = case.device.memory == MemoryKind::Integrated;
+    let shared = unified || case.facts.others.is_some() || !case.tenants.is_empty();
     let tenancy = if shared { Tenancy::Shared } else { Tenancy::Dedicated };
     let measured = case.facts.free_after_graphs.is_some();
     let evidence = if measured { Evidence::Measured } else { Evidence::Estimated };
@@ -252,6 +254,11 @@ fn notes(case: &Case, ran: &Ran) -> Vec<String> {
     let mut notes = ran.start.pool.notes.clone();
     notes.extend(ran.start.host.warnings.iter().cloned());
     notes.extend(case.model.notes.iter().cloned());
+    if case.device.memory == MemoryKind::Integrated {
+        let note = "one memory with the host: other programs and the page cache share it, and a reading at \
+                    the start does not hold for the life of the server";
+        notes.push(note.to_owned());
+    }
     notes.dedup();
     notes
 }
@@ -270,8 +277,9 @@ fn level(plan: &Plan) -> Level {
     match &plan.need {
         Some((_, need)) if left.mid < need.value.mid => Level::Oom,
         Some((_, need)) if left.low < need.value.high => Level::Low,
-        None if left.mid < Bytes::gib(1) => Level::Low,
-        Some(_) | None => match plan.advice {
+        // Without the model's layers neither graphs nor a prefill are known.
+        None => Level::Low,
+        Some(_) => match plan.advice {
             Some(Advice::Lower { .. } | Advice::Raise { .. }) => Level::Low,
             Some(Advice::Keep | Advice::NoFraction) | None => Level::Ok,
         },
@@ -285,7 +293,11 @@ fn headline(plan: &Plan) -> String {
         StartEnd::Ready => {}
     }
     let Some(left) = plan.left else { return "nothing is known of what is left".to_owned() };
-    let gib = |bytes: Bytes| format!("{:.2} GiB", bytes.as_gib_f64());
+    // What rounds to nothing in GiB is shown in its own unit.
+    let gib = |bytes: Bytes| match bytes.as_gib_f64() {
+        gib if gib < 0.05 => bytes.to_string(),
+        gib => format!("{gib:.2} GiB"),
+    };
     if matches!(plan.ran.policy, Policy::Mlx(_)) {
         return format!(
             "{} of memory that other programs share is left beside the pool; a snapshot at start \
@@ -303,6 +315,10 @@ fn headline(plan: &Plan) -> String {
             let (left, need) = (gib(left.mid), gib(need.value.mid));
             format!("{about}{left} left after graphs; {name} needs {need}")
         }
-        None => format!("{about}{} left after graphs", gib(left.mid)),
+        None => format!(
+            "{about}{} left for graphs, workspaces and a prefill, which are not known without the \
+             model's layers",
+            gib(left.mid)
+        ),
     }
 }

@@ -222,9 +222,11 @@ impl<'a> Question<'a> {
         }
         let basis = &self.ran.basis;
         let fraction = self.fraction().unwrap_or(1.0);
-        let of = match &self.ran.policy {
-            Policy::Sglang(_) | Policy::Mlx(_) => basis.free_before_load.value,
-            Policy::Vllm(_) => basis.total.value,
+        let (fraction, of) = match &self.ran.policy {
+            Policy::Sglang(_) => (fraction, basis.free_before_load.value),
+            // What is shifted there is the RAM that is available, before the fraction.
+            Policy::Mlx(_) => (1.0, basis.free_before_load.value),
+            Policy::Vllm(_) => (fraction, basis.total.value),
         };
         let below = |e: Estimate| e.mid.0.abs_diff(e.low.0) as f64;
         let above = |e: Estimate| e.high.0.abs_diff(e.mid.0) as f64;

@@ -61,7 +61,7 @@ pub(super) fn prepare(case: &Case, args: &ServerArgs) -> Result<Prepared, CaseEr
     let none = |what: &str| Figure::none(what, "SGLang 0.5.23 MlxModelRunner");
     let why = Why::new(after.why.tag, "available after loading + what loading took", "this start");
     let basis = Basis {
-        free_before_load: Figure { value: Estimate::exact(before), why },
+        free_before_load: Figure { value: after.value.plus(Estimate::exact(load.value.mid)), why },
         load,
         draft: none("no draft"),
         workspaces: none("no workspace is planned"),

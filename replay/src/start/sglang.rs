@@ -3,7 +3,7 @@
 use super::{Basis, Case, CaseError, ModelKind, Policy, Prepared, contexts, device_spec};
 use plimsoll_backend_sim::{DeviceSpec, MachineSpec};
 use plimsoll_core::{
-    device::{DeviceProfile, Platform as DevicePlatform},
+    device::Platform as DevicePlatform,
     engine::{
         HostFacts, SglangModel, SglangStart,
         startup::{CapacityByRank, RankLoad, StartPolicy as _},
@@ -22,9 +22,9 @@ use plimsoll_core::{
         },
     },
     figure::{Estimate, Tag, Why},
-    model::geometry::{Attention, ModelGeometry},
     policy::sglang::{
-        Resolved, args::ServerArgs, readings::draft_weights_resident, version::Version,
+        Resolved, args::ServerArgs, from_model::model_facts, readings::draft_weights_resident,
+        version::Version,
     },
     units::Bytes,
 };
@@ -184,35 +184,6 @@ fn draft(case: &Case, args: &ServerArgs) -> Figure {
     }
 }
 
-/// Attention backend that a release chooses by itself, as far as workspaces differ.
-fn attention_backend(args: &ServerArgs, device: &DeviceProfile, mla: bool) -> AttentionBackend {
-    let named = args.prefill_attention_backend.as_deref().or(args.attention_backend.as_deref());
-    let flashinfer =
-        if mla { AttentionBackend::FlashinferMla } else { AttentionBackend::Flashinfer };
-    match named {
-        Some("flashinfer") => return flashinfer,
-        Some("trtllm_mha") => return AttentionBackend::TrtllmMha,
-        Some("trtllm_mla") => return AttentionBackend::TrtllmMla,
-        Some("triton") => return AttentionBackend::Triton,
-        Some("fa3" | "fa4") => return AttentionBackend::FlashAttention,
-        Some(_) => return AttentionBackend::Other,
-        None => {}
-    }
-    match device.compute_capability().map(|cc| cc.major) {
-        Some(10) if mla => AttentionBackend::TrtllmMla,
-        Some(10) => AttentionBackend::TrtllmMha,
-        // Hopper takes FlashAttention 3.
-        Some(9) => AttentionBackend::FlashAttention,
-        None => AttentionBackend::Other,
-        Some(_) if mla => AttentionBackend::Triton,
-        Some(_) => AttentionBackend::Flashinfer,
-    }
-}
-
-fn is_mla(model: &ModelGeometry) -> bool {
-    model.layers.iter().any(|layer| matches!(layer.attention, Attention::Mla { .. }))
-}
-
 fn workspaces(
     case: &Case,
     args: &ServerArgs,
@@ -229,14 +200,18 @@ fn workspaces(
     else {
         return Figure::none("not known without the model's layers", "rule");
     };
-    let backend = attention_backend(args, &case.device, is_mla(model));
+    let backend = resolved.attention.buffers(model_facts(model).attention);
+    let determinism = match args.enable_deterministic_inference {
+        true => Determinism::On,
+        false => Determinism::Off,
+    };
     let parts = [
         attention_workspace(
             Engine::Sglang,
             args.version,
             backend,
             &model.architecture,
-            Determinism::Off,
+            determinism,
         ),
         cublas_workspace(&case.device),
         late_communicators(u64::from(case.ranks)),

@@ -199,7 +199,7 @@ impl Terms {
     ) {
         let v0 = settings.rules.generation == Generation::V0;
         let multimodal = case.model.geometry().is_some_and(|m| m.multimodal);
-        let eager = args.enforce_eager || v0;
+        let eager = args.enforce_eager || args.disable_compilation || v0;
         let tp = u64::from(args.tensor_parallel_size);
         let inputs = ProfileInputs {
             version: args.version,
@@ -231,7 +231,12 @@ impl Terms {
             self.graph_estimate = self.graphs.clone();
         }
         let architecture = case.model.geometry().map_or("", |m| m.architecture.as_str());
+        let named = args.attention_backend.as_deref();
         let backend = match case.device.compute_capability().map(|cc| cc.major) {
+            _ if named.is_some_and(|name| name.starts_with("FLASHINFER")) => {
+                AttentionBackend::Flashinfer
+            }
+            _ if named.is_some() => AttentionBackend::Other,
             Some(10 | 12) => AttentionBackend::Flashinfer,
             _ => AttentionBackend::Other,
         };

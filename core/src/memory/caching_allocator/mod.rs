@@ -10,6 +10,7 @@ mod expandable;
 mod malloc;
 mod oom;
 mod options;
+mod player;
 mod pool;
 mod release;
 mod restore;
@@ -31,6 +32,7 @@ pub use oom::{OutOfMemory, ProcessUse, format_size};
 pub use options::{
     Divisions, ExpandableSegments, OptionError, OptionProblem, Options, TorchVersion,
 };
+pub use player::TapeStopped;
 pub use pool::{CaptureScope, PoolId};
 pub use restore::RestoreError;
 pub use size::{

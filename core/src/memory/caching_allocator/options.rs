@@ -6,7 +6,7 @@
 use std::{fmt, str::FromStr};
 
 use super::size::LARGE_SEGMENT;
-use crate::units::MIB;
+use crate::{model::near::nearest, units::MIB};
 
 /// A release of torch: what decides which options exist and how an error is worded.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -213,30 +213,10 @@ fn clip(text: &str) -> String {
     out
 }
 
-/// The option whose name is within two edits, the nearest first.
+/// The option whose name is close.
 fn near(key: &str) -> Option<&'static str> {
-    KEYS.iter()
-        .map(|(name, _)| (edits(key.as_bytes(), name.as_bytes()), *name))
-        .filter(|(distance, _)| *distance <= 3)
-        .min()
-        .map(|(_, name)| name)
-}
-
-fn edits(a: &[u8], b: &[u8]) -> usize {
-    if a.len() > 64 {
-        return usize::MAX;
-    }
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.iter().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let change = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
+    let found = nearest(key, KEYS.iter().map(|(name, _)| *name), 60)?;
+    KEYS.iter().map(|(name, _)| *name).find(|name| *name == found)
 }
 
 /// One `key:value` of the text.

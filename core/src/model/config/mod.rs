@@ -238,6 +238,7 @@ fn assemble(
         nextn_layers: nextn.len() as u64,
         quantization: quant.summary,
         kv_cache_fp8: quant.kv_fp8,
+        state_dtype: named_ssm_dtype(text)?,
         multimodal: arch.multimodal || vision.is_some(),
         vision: vision.map(|v| v.0),
         layers,
@@ -318,7 +319,7 @@ fn detail(
         rope: None,
         names: arch.names,
         quant,
-        ssm_dtype: ssm_dtype(text)?,
+        ssm_dtype: named_ssm_dtype(text)?.unwrap_or(Dtype::F32),
         vllm_context_len: geometry.context_len,
     })
 }
@@ -372,12 +373,13 @@ fn dtype(
     Ok(Dtype::Bf16)
 }
 
-fn ssm_dtype(text: &Fields<'_>) -> Result<Dtype, ConfigError> {
+fn named_ssm_dtype(text: &Fields<'_>) -> Result<Option<Dtype>, ConfigError> {
     for key in ["mamba_ssm_dtype", "mamba_ssm_cache_dtype"] {
         if let Some(name) = text.text(key)?.filter(|n| *n != "auto") {
             let value = Value::from(name);
-            return dtype_named(name).ok_or_else(|| text.wrong(key, &value, DTYPES));
+            let named = dtype_named(name).ok_or_else(|| text.wrong(key, &value, DTYPES))?;
+            return Ok(Some(named));
         }
     }
-    Ok(Dtype::F32)
+    Ok(None)
 }

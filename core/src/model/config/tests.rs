@@ -422,3 +422,22 @@ fn a_vision_tower_as_the_factor_sees_it() {
     assert_eq!((factor.layers, factor.hidden), (24, 1152));
     assert!(model.geometry.multimodal);
 }
+
+#[test]
+fn a_state_dtype_is_carried_where_it_is_named() {
+    let mut config = json!({
+        "architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next", "torch_dtype": "bfloat16",
+        "hidden_size": 2048, "num_hidden_layers": 4, "num_attention_heads": 16, "num_key_value_heads": 2,
+        "head_dim": 256, "intermediate_size": 5120, "vocab_size": 151_936, "max_position_embeddings": 262_144,
+        "full_attention_interval": 4, "linear_num_key_heads": 16, "linear_num_value_heads": 32,
+        "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4,
+        "num_experts": 512, "num_experts_per_tok": 10, "moe_intermediate_size": 512,
+        "shared_expert_intermediate_size": 512, "decoder_sparse_step": 1
+    });
+    let read = |config: &serde_json::Value| from_value("m", config).map(|m| m.geometry.state_dtype);
+    assert_eq!(read(&config).unwrap(), None);
+    config["mamba_ssm_dtype"] = json!("float32");
+    assert_eq!(read(&config).unwrap(), Some(Dtype::F32));
+    config["mamba_ssm_dtype"] = json!("float12");
+    assert!(read(&config).is_err());
+}

@@ -44,11 +44,24 @@ pub(super) fn read(root: &Fields<'_>, text_hidden: u64) -> Result<Option<Vision>
         }
     };
     let tower = VisionTower { layers, hidden, intermediate, sized };
-    Ok(Some((tower, weights(&config, &tower, text_hidden)?, factor)))
+    let mut weights = weights(&config, &tower, text_hidden)?;
+    if config.text("model_type")? == Some("pixtral") {
+        weights.replicated += pixtral_projector(root, hidden, text_hidden)?;
+    }
+    Ok(Some((tower, weights, factor)))
+}
+
+/// What Pixtral's projector has beside one matrix to the text's width: the merger of patches, whose side
+/// stands outside the tower's configuration, and a square matrix of the text's width. Source: vLLM and
+/// SGLang `Mistral3MultiModalProjector`.
+fn pixtral_projector(root: &Fields<'_>, hidden: u64, text_hidden: u64) -> Result<u64, ConfigError> {
+    let merge = root.number("spatial_merge_size", LAYERS)?.map_or(1, |m| m.min(64).pow(2));
+    let merger = if merge > 1 { hidden * merge * hidden } else { 0 };
+    Ok(merger + text_hidden * text_hidden)
 }
 
 /// Attention of four square matrices, an MLP of two (three when `hidden_act` is silu, as in
-/// Qwen2.5-VL and Gemma 4's gated form), patch and position embeddings, and the merger.
+/// Qwen2.5-VL, and in the gated forms of Gemma 4 and Pixtral), patch and position embeddings, and the merger.
 fn weights(
     config: &Fields<'_>,
     tower: &VisionTower,
@@ -56,7 +69,8 @@ fn weights(
 ) -> Result<VisionWeights, ConfigError> {
     let h = tower.hidden;
     let kind = config.text("model_type")?.unwrap_or("");
-    let gated = config.text("hidden_act")? == Some("silu") || kind == "gemma4_vision";
+    let gated =
+        config.text("hidden_act")? == Some("silu") || matches!(kind, "gemma4_vision" | "pixtral");
     let qkv = config.number("qkv_hidden_size", WIDTH)?.unwrap_or(h);
     let matrices = if gated { 3 } else { 2 };
     let attention = 4 * h * qkv + 4 * h;
@@ -83,7 +97,7 @@ fn weights(
     let wide = h * merge;
     let merger = if merge > 1 { wide * wide + wide * out } else { wide * out };
     let deep = config.list("deepstack_visual_indexes")?.map_or(0, <[_]>::len).min(64) as u64;
-    let named = ["qwen", "kimi", "gemma4"].iter().any(|f| kind.starts_with(f))
+    let named = ["qwen", "kimi", "gemma4", "pixtral"].iter().any(|f| kind.starts_with(f))
         || config.get("vt_hidden_size").is_some();
     Ok(VisionWeights {
         sharded,

@@ -139,6 +139,12 @@ pub struct ModelFacts {
     pub dtype: KvDtype,
     /// Whether the checkpoint keeps KV in FP8 (or is read from GGUF, or neither).
     pub checkpoint: Checkpoint,
+    /// Key-value heads as the configuration counts them (of latents: query heads); `None` when unknown.
+    pub heads: Option<u64>,
+    /// Keys and values differ in width, latents aside.
+    pub asymmetric_kv: bool,
+    /// Routed experts in FP4 by ModelOpt.
+    pub fp4_experts: bool,
 }
 
 /// What the checkpoint says that matters to settings.
@@ -166,6 +172,9 @@ impl ModelFacts {
             context_len,
             dtype: KvDtype::Bf16,
             checkpoint: Checkpoint::Plain,
+            heads: None,
+            asymmetric_kv: false,
+            fp4_experts: false,
         }
     }
 }

@@ -14,7 +14,9 @@ use super::{
     settings::Resolved,
     speculation::DraftKind,
 };
-use crate::model::geometry::{Attention, Dtype, Layer, LinearKind, ModelGeometry, Span};
+use crate::model::geometry::{
+    Attention, Dtype, Layer, LinearKind, Mlp, ModelGeometry, Quantization, Span,
+};
 
 /// One pipeline stage.
 #[derive(Clone, PartialEq, Debug)]
@@ -36,6 +38,13 @@ pub struct Stages {
     pub stages: Vec<Stage>,
     /// What is weaker than a verified rule.
     pub notes: Vec<String>,
+}
+
+/// Experts that ModelOpt stores in FP4.
+fn fp4_experts(model: &ModelGeometry) -> bool {
+    let experts = model.layers.iter().any(|layer| matches!(layer.mlp, Mlp::Moe { .. }));
+    let modelopt = |q: &Quantization| q.method.starts_with("modelopt") && q.weight_bits == 4;
+    experts && model.quantization.as_ref().is_some_and(modelopt)
 }
 
 /// What the settings ask about the model.
@@ -77,6 +86,15 @@ pub fn model_facts(model: &ModelGeometry) -> ModelFacts {
         } else {
             Checkpoint::Plain
         },
+        heads: model.layers.iter().find_map(|layer| match layer.attention {
+            Attention::Gqa { kv_heads, .. } => Some(kv_heads),
+            Attention::Mla { q_heads, .. } => Some(q_heads),
+            _ => None,
+        }),
+        asymmetric_kv: model.layers.iter().any(|layer| {
+            matches!(layer.attention, Attention::Gqa { head_dim, v_head_dim, .. } if head_dim != v_head_dim)
+        }),
+        fp4_experts: fp4_experts(model),
     }
 }
 
@@ -423,6 +441,7 @@ mod tests {
             nextn_layers: 0,
             quantization: None,
             kv_cache_fp8: false,
+            state_dtype: None,
             vision: None,
             multimodal: false,
         }

@@ -1,6 +1,7 @@
 //! SGLang: every release from 0.4.6 to 0.5.23, each rule once with the versions in which it holds.
 
 pub mod args;
+pub mod attention;
 pub mod capacity;
 pub mod cell;
 pub mod facts;

@@ -2,7 +2,9 @@
 
 use super::{
     args::{Platform, ServerArgs},
+    attention::AttentionChoice,
     facts::{AttentionArch, ModelFacts},
+    settings::Origin,
     version::Version,
     whys::computed,
 };
@@ -11,29 +13,44 @@ use crate::figure::Why;
 /// The page that the pool uses, tokens, and why.
 ///
 /// Source: SGLang attention-backend handlers of `ServerArgs`, read for 0.5.8 and 0.5.23; the default is
-/// 1 in every release. Backends that are chosen automatically and not named in the flags may change it.
-pub(crate) fn page_size(v: Version, args: &ServerArgs, model: &ModelFacts) -> (u64, Why) {
+/// 1 in every release.
+pub(crate) fn page_size(
+    v: Version,
+    args: &ServerArgs,
+    model: &ModelFacts,
+    backends: &AttentionChoice,
+) -> (u64, Why) {
     let asked = args.page_size;
-    let (page, rule) = decide(args, model);
+    let (page, rule) = decide(args, model, backends);
     let shown = asked.map_or("not given".to_owned(), |n| n.to_string());
     let why = computed(v, "attention backend handlers", rule)
         .with("--page-size", shown)
         .with("page_size", page);
+    // A backend that the engine chose says so, and how sure that choice is.
+    let why = match backends.origin {
+        Origin::Automatic => {
+            let name = backends.general.as_deref().unwrap_or("unknown");
+            let tag = why.tag.max(backends.why.tag);
+            let why =
+                why.with("attention backend, not given", format!("{name} ({})", backends.why.rule));
+            Why { tag, ..why }
+        }
+        Origin::Given => why,
+    };
     (page, why)
 }
 
-fn decide(args: &ServerArgs, model: &ModelFacts) -> (u64, &'static str) {
+fn decide(
+    args: &ServerArgs,
+    model: &ModelFacts,
+    backends: &AttentionChoice,
+) -> (u64, &'static str) {
     let asked = args.page_size.unwrap_or(1);
     let one_of = |allowed: &[u64], otherwise: u64| {
         if allowed.contains(&asked) { asked } else { otherwise }
     };
-    let backends = [
-        args.attention_backend.as_deref(),
-        args.prefill_attention_backend.as_deref(),
-        args.decode_attention_backend.as_deref(),
-    ];
-    let uses = |name: &str| backends.contains(&Some(name));
-    let prefill = args.prefill_attention_backend.as_deref().or(args.attention_backend.as_deref());
+    let uses = |name: &str| backends.uses(name);
+    let prefill = backends.prefill.as_deref();
     if model.attention == AttentionArch::Dsa && args.platform == Platform::Cuda {
         return (64, "sparse attention on CUDA: 64");
     }
@@ -70,6 +87,10 @@ fn decide(args: &ServerArgs, model: &ModelFacts) -> (u64, &'static str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        figure::Tag,
+        policy::sglang::{attention::choose, facts::MachineFacts},
+    };
 
     #[test]
     fn backends_force_their_page() {
@@ -78,7 +99,9 @@ mod tests {
             let mut args = ServerArgs::new(v, "m");
             args.attention_backend = Some(backend.to_owned());
             args.page_size = asked;
-            page_size(v, &args, &ModelFacts::text(4096)).0
+            let model = ModelFacts::text(4096);
+            let choice = choose(v, &args, &MachineFacts::default(), &model);
+            page_size(v, &args, &model, &choice).0
         };
         assert_eq!(page("flashinfer", None), 1);
         assert_eq!(page("flashinfer", Some(16)), 16);
@@ -86,5 +109,22 @@ mod tests {
         assert_eq!(page("trtllm_mla", Some(16)), 64);
         assert_eq!(page("cutlass_mla", Some(1)), 128);
         assert_eq!(page("fa4", None), 128);
+    }
+
+    #[test]
+    fn a_backend_that_the_engine_chose_is_named() {
+        let model = ModelFacts::text(4096);
+        let of = |compute_capability| {
+            let args = ServerArgs::new(Version::new(0, 5, 10), "m");
+            let machine = MachineFacts { gpu_mem_mib: None, compute_capability };
+            let choice = choose(args.version, &args, &machine, &model);
+            page_size(args.version, &args, &model, &choice)
+        };
+        let (page, why) = of(Some((10, 0)));
+        assert_eq!((page, why.tag), (64, Tag::Computed));
+        assert!(why.inputs.iter().any(|i| i.value.starts_with("trtllm_mha (")), "{why:?}");
+        let (page, why) = of(None);
+        assert_eq!((page, why.tag), (1, Tag::Assumed));
+        assert_eq!(of(Some((12, 0))).0, 1);
     }
 }

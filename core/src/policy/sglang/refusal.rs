@@ -68,7 +68,8 @@ pub enum Refusal {
     },
     /// The budget holds no page.
     #[error(
-        "the KV budget of {budget_bytes} B holds {tokens} tokens of {cell_bytes} B, less than one page of {page_size}"
+        "the KV budget of {:.2} GiB holds {tokens} tokens of {cell_bytes} B, less than one page of {page_size}",
+        *budget_bytes as f64 / crate::units::GIB as f64
     )]
     NotEnoughMemory {
         /// Fraction used.
@@ -199,6 +200,28 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// A stable name.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::CapacityUnknown { .. } => "capacity_unknown",
+            Self::WeightsLeaveNoMemory { .. } => "weights_leave_no_memory",
+            Self::NotEnoughMemory { .. } => "not_enough_memory",
+            Self::SwaPoolTooSmall { .. } => "swa_pool_too_small",
+            Self::SwaCapLeavesNoRoom { .. } => "swa_cap_leaves_no_room",
+            Self::SwaNeedsPageOne { .. } => "swa_needs_page_one",
+            Self::NoMambaSlots { .. } => "no_mamba_slots",
+            Self::NoRequestPerMambaSlots { .. } => "no_request_per_mamba_slots",
+            Self::ChunkNotPageMultiple { .. } => "chunk_not_page_multiple",
+            Self::MlaWithPipeline { .. } => "mla_with_pipeline",
+            Self::UnbalancedRanks { .. } => "unbalanced_ranks",
+            Self::NotEnoughHostMemory { .. } => "not_enough_host_memory",
+            Self::HostPoolNotLarger { .. } => "host_pool_not_larger",
+            Self::OutOfRange { .. } => "out_of_range",
+            Self::NotModelled { .. } => "not_modelled",
+        }
+    }
+
     /// The text that the engine prints, by version; `None` where the start stops in an assertion or
     /// where the refusal is Plimsoll's. Interface facts, for matching logs.
     #[must_use]

@@ -2,6 +2,7 @@
 
 use super::{
     args::{DisaggregationMode, GraphRequest, Platform, ServerArgs},
+    attention::{self, AttentionChoice},
     facts::{
         AttentionArch, Checkpoint, Family, KvDtype, MachineFacts, ModelFacts, Multimodal,
         MultimodalPrefill,
@@ -64,6 +65,8 @@ pub struct Resolved {
     pub reserve: Option<Reserve>,
     /// The pool is sized after graph capture.
     pub post_capture: bool,
+    /// Attention backends, as named or as the engine chooses them.
+    pub attention: AttentionChoice,
     /// `page_size`, tokens.
     pub page_size: u64,
     /// `max_running_requests` as given or as speculation sets it.
@@ -128,10 +131,13 @@ pub fn resolve(
         }
     };
     let post_capture = question.post_capture();
-    let pool_fraction = pool_fraction(v, args, model, (fraction, origin), &mut whys);
+    let attention = attention::choose(v, args, machine, model);
+    let aiter = attention.general.as_deref() == Some("aiter");
+    let pool_fraction = pool_fraction(v, args, model, (fraction, origin, aiter), &mut whys);
     let dp = DpSettings::of(args);
-    let (page, page_why) = page_size(v, args, model);
+    let (page, page_why) = page_size(v, args, model, &attention);
     whys.put("page_size", page_why);
+    whys.put("attention_backend", attention.why.clone());
     let after_dp = first.chunk.div_euclid(dp.chunk_divisor);
     if after_dp > 0 && u64::try_from(after_dp).is_ok_and(|c| !c.is_multiple_of(page)) {
         return Err(Refusal::ChunkNotPageMultiple { chunk: after_dp, page_size: page });
@@ -152,7 +158,7 @@ pub fn resolve(
         scheduler_chunk: if prefills_whole(v, args, model) { -1 } else { after_dp },
         cuda_graph_max_bs: first.max_bs,
         decode_bs: decode_sizes(v, args, machine, first.max_bs),
-        decode_graphs_off: decode.or_else(|| late_decode_off(v, args)),
+        decode_graphs_off: decode.or_else(|| late_decode_off(v, args, &attention)),
         prefill_sizes: prefill_sizes_to_capture(v, &prefill, after_dp, dp.width),
         prefill_graph: prefill,
         mem_fraction_static: fraction,
@@ -168,7 +174,8 @@ pub fn resolve(
         attn_dp_size: dp.width,
         context_len: args.context_length.unwrap_or(model.context_len),
         multimodal: model.multimodal != Multimodal::No && !args.language_only,
-        notes: notes(v, args, model, post_capture),
+        notes: notes(v, args, model, &attention, post_capture),
+        attention,
         rules,
         whys,
     })
@@ -179,6 +186,7 @@ fn check_ranges(a: &ServerArgs, machine: &MachineFacts, model: &ModelFacts) -> R
     in_range("tp_size", a.tp_size, 1, 4096)?;
     in_range("pp_size", a.pp_size, 1, 4096)?;
     in_range("dp_size", a.dp_size, 1, 4096)?;
+    in_range("attention_cp_size", a.attention_cp_size, 1, 4096)?;
     in_range("chunked_prefill_size", a.chunked_prefill_size.unwrap_or(1), -1, 1 << 28)?;
     in_range("max_prefill_tokens", a.max_prefill_tokens.unwrap_or(1), 1, TOKENS)?;
     in_range("max_running_requests", a.max_running_requests.unwrap_or(1), 1, 1 << 32)?;
@@ -276,7 +284,8 @@ impl DpSettings {
     fn of(args: &ServerArgs) -> Self {
         // dp_size 1 turns DP attention off, early or late; dividing by 1 changes nothing.
         let width = if args.enable_dp_attention { args.dp_size.max(1) } else { 1 };
-        let attn_tp = u64::from(args.tp_size / width).max(1);
+        // Context parallelism takes its ranks from those that share heads (0.5.10 and later).
+        let attn_tp = u64::from(args.tp_size / width / args.attention_cp_size.max(1)).max(1);
         Self { width: u64::from(width), attn_tp, chunk_divisor: i64::from(width) }
     }
 }
@@ -301,9 +310,12 @@ fn decode_off(v: Version, args: &ServerArgs) -> Option<&'static str> {
 }
 
 /// What switches decode graphs off after the reserve was computed.
-fn late_decode_off(v: Version, args: &ServerArgs) -> Option<&'static str> {
-    let backend = args.decode_attention_backend.as_deref().or(args.attention_backend.as_deref());
-    if matches!(backend, Some("torch_native" | "flex_attention")) {
+fn late_decode_off(
+    v: Version,
+    args: &ServerArgs,
+    attention: &AttentionChoice,
+) -> Option<&'static str> {
+    if matches!(attention.decode.as_deref(), Some("torch_native" | "flex_attention")) {
         return Some("this attention backend has no graphs");
     }
     let deepep = args.moe_a2a_backend.as_deref() == Some("deepep");
@@ -371,7 +383,7 @@ fn pool_fraction(
     v: Version,
     args: &ServerArgs,
     model: &ModelFacts,
-    (fraction, origin): (f64, Origin),
+    (fraction, origin, aiter): (f64, Origin, bool),
     whys: &mut Whys,
 ) -> f64 {
     let mut f = fraction;
@@ -380,10 +392,6 @@ fn pool_fraction(
         f *= 0.9;
         changes.push("x 0.90: multimodal model, in the model runner");
     }
-    let aiter = match args.attention_backend.as_deref() {
-        Some(name) => name == "aiter",
-        None => args.platform == Platform::Rocm && !model.attention.is_mla(),
-    };
     let context = args.context_length.unwrap_or(model.context_len);
     let kept = v.since(5, 23) && args.aiter_honors_explicit_fraction && origin == Origin::Given;
     if aiter && args.platform == Platform::Rocm && context > 8_192 && v.since(4, 7) && !kept {
@@ -444,7 +452,13 @@ fn named_dtype(flag: &str, name: Option<&str>) -> Result<Option<KvDtype>, Refusa
 }
 
 /// What of these settings is weaker than a verified rule.
-fn notes(v: Version, args: &ServerArgs, model: &ModelFacts, post_capture: bool) -> Vec<String> {
+fn notes(
+    v: Version,
+    args: &ServerArgs,
+    model: &ModelFacts,
+    attention: &AttentionChoice,
+    post_capture: bool,
+) -> Vec<String> {
     let multimodal = model.multimodal != Multimodal::No && !args.language_only;
     let checks = [
         (
@@ -464,12 +478,10 @@ fn notes(v: Version, args: &ServerArgs, model: &ModelFacts, post_capture: bool) 
             "DeepSeek-V4 has pools of its own, which are not modelled",
         ),
         (
-            args.platform == Platform::Rocm && args.attention_backend.is_none() && v.since(4, 7),
-            "the aiter attention backend is assumed on ROCm",
-        ),
-        (
-            args.page_size.is_none() && args.attention_backend.is_none(),
-            "an attention backend that the engine chooses by itself may raise page_size",
+            attention.origin == Origin::Automatic
+                && args.page_size.is_none()
+                && attention.why.tag == Tag::Assumed,
+            "the attention backend that the engine chooses by itself is assumed; it may raise page_size",
         ),
     ];
     checks.iter().filter(|(holds, _)| *holds).map(|(_, text)| (*text).to_owned()).collect()
@@ -504,6 +516,13 @@ mod tests {
         assert_eq!((r.attn_tp_size, r.attn_dp_size), (1, 8));
         assert_eq!(r.prefill_graph.max_tokens, Some(8192));
         assert_eq!(r.prefill_sizes.last(), Some(&1024));
+    }
+
+    #[test]
+    fn context_parallel_ranks_share_no_heads() {
+        let r = settings("0.5.23", |a, _| (a.tp_size, a.attention_cp_size) = (8, 4));
+        assert_eq!((r.attn_tp_size, r.attn_dp_size), (2, 1));
+        assert!(r.prefill_sizes.is_empty());
     }
 
     #[test]

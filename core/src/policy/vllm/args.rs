@@ -77,6 +77,16 @@ pub struct EngineArgs {
     pub language_model_only: bool,
     /// `VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS`.
     pub estimate_cudagraphs: Option<bool>,
+    /// `--max-cudagraph-capture-size`, tokens; 0 is no graph.
+    pub max_cudagraph_capture_size: Option<u64>,
+    /// `cudagraph_mode` NONE, `use_cudagraph` false or `-O0`: no graphs in V1.
+    pub disable_cudagraphs: bool,
+    /// `-O0`: layers run as written, not compiled.
+    pub disable_compilation: bool,
+    /// `--attention-backend` or `VLLM_ATTENTION_BACKEND`, upper case.
+    pub attention_backend: Option<String>,
+    /// `method` of `--speculative-config`, `--spec-method`; `ngram` also from the model name `[ngram]`.
+    pub spec_method: Option<String>,
     /// `--mamba-ssm-cache-dtype`: element type of the recurrent state; `auto` is the model's.
     pub mamba_ssm_cache_dtype: Option<String>,
 }
@@ -117,7 +127,23 @@ impl EngineArgs {
             enable_lora: false,
             language_model_only: false,
             estimate_cudagraphs: None,
+            max_cudagraph_capture_size: None,
+            disable_cudagraphs: false,
+            disable_compilation: false,
+            attention_backend: None,
+            spec_method: None,
             mamba_ssm_cache_dtype: None,
         }
+    }
+
+    /// Drafts come from layers of the model itself: draft tokens, no draft model, and no method that drafts
+    /// without layers.
+    #[must_use]
+    pub fn drafts_with_own_layers(&self) -> bool {
+        const WITHOUT_LAYERS: [&str; 3] = ["ngram", "ngram_gpu", "suffix"];
+        let layerless = self.spec_method.as_deref().is_some_and(|m| WITHOUT_LAYERS.contains(&m));
+        self.num_speculative_tokens.unwrap_or(0) > 0
+            && self.speculative_model.is_none()
+            && !layerless
     }
 }

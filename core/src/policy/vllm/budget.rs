@@ -72,6 +72,30 @@ pub fn free_seen(settings: &Settings, device: &Device, at_start: AtStart) -> Byt
     if unified { at_start.host_available.unwrap_or(at_start.free) } else { at_start.free }
 }
 
+/// The budget before any check.
+#[must_use]
+pub fn budget(settings: &Settings, device: &Device, at_start: AtStart) -> Requested {
+    let rules = &settings.rules;
+    let utilization = settings.gpu_memory_utilization;
+    let full = product(rules.requested, device.total, utilization);
+    let rule = match rules.requested {
+        RequestedRounding::Product => "total * gpu_memory_utilization (float64)",
+        RequestedRounding::Ceil => "ceil(total * gpu_memory_utilization)",
+    };
+    let mut why = Why::new(Tag::Computed, rule, format!("{} request_memory", rules.release()))
+        .with("total", format!("{:?}", device.total))
+        .with("gpu_memory_utilization", pyfloat::repr(utilization));
+    if at_start.external_weights > Bytes::ZERO {
+        why = why.with("external weights", format!("{:?}", at_start.external_weights));
+    }
+    Requested {
+        bytes: full - at_start.external_weights.0 as f64,
+        total: device.total,
+        free_at_start: free_seen(settings, device, at_start),
+        why,
+    }
+}
+
 /// The budget, after the start check of the release.
 ///
 /// Source: vLLM 0.10 to 0.12 `Worker.init_device`, 0.15+ `worker_utils.request_memory`.
@@ -83,32 +107,19 @@ pub fn requested(
     device: &Device,
     at_start: AtStart,
 ) -> Result<Requested, Refusal> {
-    let rules = &settings.rules;
-    let utilization = settings.gpu_memory_utilization;
-    let full = product(rules.requested, device.total, utilization);
-    let bytes = full - at_start.external_weights.0 as f64;
-    let free = free_seen(settings, device, at_start);
-    if rules.start_check != StartCheck::Absent && (free.0 as f64) < bytes {
+    let requested = budget(settings, device, at_start);
+    let (free, bytes) = (requested.free_at_start, requested.bytes);
+    if settings.rules.start_check != StartCheck::Absent && (free.0 as f64) < bytes {
         return Err(Refusal::FreeBelowRequested {
             free,
             total: device.total,
-            utilization,
+            utilization: settings.gpu_memory_utilization,
             requested: bytes,
             device_index: at_start.device_index,
             external_weights: at_start.external_weights,
         });
     }
-    let rule = match rules.requested {
-        RequestedRounding::Product => "total * gpu_memory_utilization (float64)",
-        RequestedRounding::Ceil => "ceil(total * gpu_memory_utilization)",
-    };
-    let mut why = Why::new(Tag::Computed, rule, format!("{} request_memory", rules.release()))
-        .with("total", format!("{:?}", device.total))
-        .with("gpu_memory_utilization", pyfloat::repr(utilization));
-    if at_start.external_weights > Bytes::ZERO {
-        why = why.with("external weights", format!("{:?}", at_start.external_weights));
-    }
-    Ok(Requested { bytes, total: device.total, free_at_start: free, why })
+    Ok(requested)
 }
 
 /// The check after profiling: free memory must not have grown while the engine profiled.

@@ -88,6 +88,8 @@ pub struct CaptureInputs {
     pub num_speculative_tokens: u64,
     /// `max_num_batched_tokens`: no larger size is captured.
     pub max_num_batched_tokens: u64,
+    /// `--max-cudagraph-capture-size`: replaces the largest size.
+    pub largest: Option<u64>,
 }
 
 /// Capture sizes in tokens, ascending.
@@ -107,7 +109,7 @@ pub fn capture_sizes(rules: &Rules, device: &Device, inputs: CaptureInputs) -> V
             inputs.max_num_seqs.saturating_mul(query_len).saturating_mul(2).min(cap)
         }
     };
-    let max = max.min(inputs.max_num_batched_tokens);
+    let max = inputs.largest.unwrap_or(max).min(inputs.max_num_batched_tokens).min(1 << 20);
     let steps: Vec<u64> = match rules.capture_steps {
         CaptureSteps::Eight => (8..=max).step_by(8).collect(),
         CaptureSteps::EightThenSixteen => {
@@ -162,6 +164,7 @@ mod tests {
                 max_num_seqs: seqs,
                 num_speculative_tokens: spec,
                 max_num_batched_tokens: 8192,
+                largest: None,
             };
             capture_sizes(&rules(minor), &device("x", 80, cc), inputs)
         };

@@ -112,8 +112,7 @@ pub fn layer_specs(
     for (i, layer) in geometry.layers.iter().enumerate().take(end).skip(start) {
         shard.push(&layer.attention, i, (args, settings), &mut specs)?;
     }
-    let drafts = settings.num_speculative_tokens > 0 && args.speculative_model.is_none();
-    if drafts && stage + 1 == stages {
+    if args.drafts_with_own_layers() && stage + 1 == stages {
         let built_in = |l: &&crate::model::geometry::Layer| {
             !matches!(l.attention, Attention::Linear(_) | Attention::None)
         };
@@ -258,19 +257,15 @@ fn near_name(value: &str) -> Option<&'static str> {
 /// Element of the recurrent state; `None` is the model's dtype.
 ///
 /// Without the flag vLLM takes what the configuration names (`mamba_ssm_dtype`,
-/// `mamba_ssm_cache_dtype`); the published configurations of Qwen3.5 and later hybrids and of
-/// Nemotron 3 name float32, those of Qwen3-Next, Granite and Falcon none. Kimi's delta attention is
-/// always float32. Source: vLLM 0.11 to 0.33 `MambaStateDtypeCalculator`, `models/config.py`.
+/// `mamba_ssm_cache_dtype`): float32 in the published ones of Qwen3.5 and later hybrids and of
+/// Nemotron 3, nothing in those of Qwen3-Next, Granite and Falcon. Kimi's delta attention is always
+/// float32 ([`state_bytes`]). Source: vLLM 0.11 to 0.33 `MambaStateDtypeCalculator`, `models/config.py`.
 ///
 /// # Errors
 /// [`SpecError::UnknownStateDtype`].
 pub fn ssm_dtype(geometry: &ModelGeometry, args: &EngineArgs) -> Result<Option<Dtype>, SpecError> {
-    let named = ["qwen3_5", "qwen3_6", "qwen3_8", "nemotron_h"];
-    let model_type = geometry.model_type.to_ascii_lowercase();
     match args.mamba_ssm_cache_dtype.as_deref() {
-        None | Some("auto") => {
-            Ok(named.iter().any(|n| model_type.starts_with(n)).then_some(Dtype::F32))
-        }
+        None | Some("auto") => Ok(geometry.state_dtype),
         Some("float32") => Ok(Some(Dtype::F32)),
         Some("float16") => Ok(Some(Dtype::F16)),
         Some("bfloat16") => Ok(Some(Dtype::Bf16)),
@@ -358,6 +353,7 @@ mod tests {
             nextn_layers: 1,
             quantization: None,
             kv_cache_fp8: false,
+            state_dtype: None,
             vision: None,
             multimodal: false,
         }
@@ -399,13 +395,15 @@ mod tests {
 
     #[test]
     fn the_worked_hybrid_pages_come_out() {
-        let of = |model_type, v_heads, tp, minor| {
-            specs(&geometry(model_type, vec![gdn(v_heads)]), &args(minor, tp)).unwrap()[0].bytes
+        let of = |named, v_heads, tp, minor| {
+            let mut model = geometry("m", vec![gdn(v_heads)]);
+            model.state_dtype = named;
+            specs(&model, &args(minor, tp)).unwrap()[0].bytes
         };
-        assert_eq!(of("qwen3_5", 48, 2, 27), 1_603_584);
-        assert_eq!(of("qwen3_5_moe", 32, 1, 24), 2_146_304);
+        assert_eq!(of(Some(Dtype::F32), 48, 2, 27), 1_603_584);
+        assert_eq!(of(Some(Dtype::F32), 32, 1, 24), 2_146_304);
         // Qwen3-Next names no state dtype: bf16, 548,864 B on two ranks.
-        assert_eq!(of("qwen3_next", 32, 2, 11), 548_864);
+        assert_eq!(of(None, 32, 2, 11), 548_864);
         let mut fp32 = args(11, 2);
         fp32.mamba_ssm_cache_dtype = Some("float32".into());
         let next = geometry("qwen3_next", vec![gdn(32)]);

@@ -369,6 +369,30 @@ fn batch(
     Ok((tokens, seqs))
 }
 
+/// Smallest block of a backend, tokens, 16 at least; `None` for a name that is not known here.
+/// Source: vLLM 0.11 to 0.33, supported kernel block sizes of the backends.
+fn smallest_block(backend: &str) -> Option<u64> {
+    Some(match backend {
+        "CUTLASS_MLA" | "CUTLASS_MLA_VLLM_V1" => 128,
+        "FLASHMLA"
+        | "FLASHMLA_VLLM_V1"
+        | "FLASHMLA_SPARSE"
+        | "FLASHINFER_MLA"
+        | "ROCM_AITER_UNIFIED_ATTN" => 64,
+        "FLASH_ATTN"
+        | "FLASH_ATTN_VLLM_V1"
+        | "FLASHINFER"
+        | "FLASHINFER_VLLM_V1"
+        | "TRITON_ATTN"
+        | "TRITON_ATTN_VLLM_V1"
+        | "FLEX_ATTENTION"
+        | "TRITON_MLA"
+        | "TRITON_MLA_VLLM_V1"
+        | "FLASH_ATTN_MLA" => 16,
+        _ => return None,
+    })
+}
+
 /// (block size, smallest kernel block), tokens. 16 where the backend supports it, else the
 /// backend's smallest. Which latent backend runs is an assumption from the compute capability.
 fn block_size(
@@ -378,7 +402,9 @@ fn block_size(
     model: ModelFacts,
     out: &mut Out,
 ) -> Result<(u64, u64), SettingsError> {
+    let named = args.attention_backend.as_deref().and_then(smallest_block);
     let kernel = match (model.attention, device.compute_capability) {
+        _ if named.is_some() => named.unwrap_or(16),
         (AttentionKind::SparseLatent, _) | (AttentionKind::Latent, Some((9, _))) => 64,
         (AttentionKind::Latent, Some((10, _)))
             if (rules.version.major, rules.version.minor) < (0, 12) =>
@@ -394,6 +420,12 @@ fn block_size(
     let size = args.block_size.unwrap_or(kernel);
     let why = match args.block_size {
         Some(_) => Why::new(Tag::Measured, "block_size as given", "launch command"),
+        None if named.is_some() => Why::new(
+            Tag::Computed,
+            "smallest block of the attention backend that was named",
+            format!("{} attention backends", out.release),
+        )
+        .with("attention_backend", args.attention_backend.clone().unwrap_or_default()),
         None if model.attention == AttentionKind::Heads => Why::new(
             Tag::Computed,
             "16 tokens, which the attention backend supports",
@@ -435,8 +467,22 @@ const fn mamba_mode(rules: &Rules, prefix_caching: Switch) -> MambaMode {
     }
 }
 
-fn captures(args: &EngineArgs, rules: &Rules, device: &Device, batch: (u64, u64)) -> Vec<u64> {
+/// Why nothing is captured.
+fn graphs_off(args: &EngineArgs, rules: &Rules) -> Option<&'static str> {
+    let v1 = rules.generation == Generation::V1;
     if args.enforce_eager {
+        Some("none: enforce_eager")
+    } else if v1 && args.disable_cudagraphs {
+        Some("none: cudagraph_mode NONE")
+    } else if v1 && args.max_cudagraph_capture_size == Some(0) {
+        Some("none: max_cudagraph_capture_size 0")
+    } else {
+        None
+    }
+}
+
+fn captures(args: &EngineArgs, rules: &Rules, device: &Device, batch: (u64, u64)) -> Vec<u64> {
+    if graphs_off(args, rules).is_some() {
         return Vec::new();
     }
     let (max_num_batched_tokens, max_num_seqs) = batch;
@@ -450,17 +496,23 @@ fn captures(args: &EngineArgs, rules: &Rules, device: &Device, batch: (u64, u64)
         }
         None => {
             let num_speculative_tokens = args.num_speculative_tokens.unwrap_or(0);
-            let inputs =
-                CaptureInputs { max_num_seqs, num_speculative_tokens, max_num_batched_tokens };
+            let inputs = CaptureInputs {
+                max_num_seqs,
+                num_speculative_tokens,
+                max_num_batched_tokens,
+                largest: args.max_cudagraph_capture_size,
+            };
             defaults::capture_sizes(rules, device, inputs)
         }
     }
 }
 
 fn capture_why(rules: &Rules, args: &EngineArgs, sizes: &[u64]) -> Why {
-    let rule = match (args.enforce_eager, &args.cudagraph_capture_sizes) {
-        (true, _) => "none: enforce_eager",
-        (_, Some(_)) => "sizes as given, up to max_num_batched_tokens",
+    let given = (&args.cudagraph_capture_sizes, args.max_cudagraph_capture_size);
+    let rule = match (graphs_off(args, rules), given) {
+        (Some(reason), _) => reason,
+        (None, (Some(_), _)) => "sizes as given, up to max_num_batched_tokens",
+        (None, (None, Some(_))) => "1, 2, 4, then steps up to max_cudagraph_capture_size",
         _ => "1, 2, 4, then steps up to min(max_num_seqs * query length * 2, 512)",
     };
     Why::new(Tag::Computed, rule, format!("{} VllmConfig capture sizes", rules.release()))
@@ -468,13 +520,13 @@ fn capture_why(rules: &Rules, args: &EngineArgs, sizes: &[u64]) -> Why {
         .with("largest", sizes.last().copied().unwrap_or(0))
 }
 
-const fn graphs_charged(args: &EngineArgs, rules: &Rules) -> Switch {
+fn graphs_charged(args: &EngineArgs, rules: &Rules) -> Switch {
     let wanted = match (rules.graph_charge, args.estimate_cudagraphs) {
         (GraphCharge::Never, _) | (_, Some(false)) => false,
         (GraphCharge::OptIn, None) => false,
         (GraphCharge::Default, None) | (_, Some(true)) => true,
     };
-    Switch::from_flag(wanted && !args.enforce_eager)
+    Switch::from_flag(wanted && graphs_off(args, rules).is_none())
 }
 
 fn graph_note(args: &EngineArgs, rules: &Rules, out: &mut Out) {

@@ -1,0 +1,99 @@
+//! The checker of decision logs: it finds nothing in the logs of all scenarios, and it finds every
+//! amount that is changed by a single byte.
+
+use plimsoll_replay::{
+    checker::check, folder::load_folder, record::FieldValue, run::run_scenario, wire::Log,
+};
+use std::path::Path;
+
+/// Logs of all scenarios, with their names.
+fn logs() -> Vec<(String, Log)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
+    let entries = load_folder(&folder).expect("scenarios");
+    let mut logs = Vec::new();
+    for entry in entries {
+        let scenario = entry.scenario.expect("a scenario");
+        let name = scenario.name.clone();
+        let run = run_scenario(scenario, &entry.path).expect("a run");
+        let (text, _) = run.write_log(Vec::new()).expect("a log");
+        logs.push((name, Log::read(text.as_slice()).expect("a log")));
+    }
+    logs
+}
+
+#[test]
+fn every_scenario_adds_up() {
+    let logs = logs();
+    assert!(logs.len() >= 25);
+    for (name, log) in &logs {
+        assert_eq!(check(log), [], "{name}");
+    }
+}
+
+/// Amounts that other records of the same log prove.
+fn proved(kind: &str, place: &str, field: &str) -> bool {
+    match kind {
+        "segment_allocated" => field == "size_bytes" && place == "device",
+        "reading" => field == "free_bytes",
+        "ledger" => field == "held_bytes",
+        _ => false,
+    }
+}
+
+/// Adds to an amount that others prove; `false` when the field is none.
+fn nudge(log: &mut Log, at: usize, field: usize, by: i64) -> bool {
+    let record = &mut log.records[at];
+    let text = |name: &str| match record.fields.get(name) {
+        Some(FieldValue::Text(text)) => text.clone(),
+        _ => String::new(),
+    };
+    let (place, account) = (text("place"), text("account"));
+    let kind = record.kind.clone();
+    let (name, value) = &mut record.fields.decided[field];
+    let FieldValue::Unsigned(n) = value else { return false };
+    if account == "driver_reserve" || !proved(&kind, &place, name) {
+        return false;
+    }
+    *n = n.saturating_add_signed(by);
+    true
+}
+
+#[test]
+fn one_byte_more_is_found() {
+    let mut tried = 0;
+    for (name, mut log) in logs() {
+        // Without a total the first reading is taken as it is.
+        let unknown = FieldValue::Text("unknown".to_owned());
+        if log.records.iter().any(|r| r.fields.get("total_bytes") == Some(&unknown)) {
+            continue;
+        }
+        for at in 0..log.records.len() {
+            for field in 0..log.records[at].fields.decided.len() {
+                if !nudge(&mut log, at, field, 1) {
+                    continue;
+                }
+                assert!(!check(&log).is_empty(), "{name} record {at}");
+                assert!(nudge(&mut log, at, field, -1));
+                tried += 1;
+            }
+        }
+    }
+    assert!(tried > 500, "{tried} changes tried");
+}
+
+#[test]
+fn what_is_missing_or_out_of_place_is_found() {
+    let (name, log) = logs()
+        .into_iter()
+        .find(|(name, _)| name == "dedicated-gpu/kimi-k2.5-0.93-start")
+        .expect("the founding start");
+    for at in 0..log.records.len() {
+        let mut shorter = log.clone();
+        let gone = shorter.records.remove(at);
+        assert!(!check(&shorter).is_empty(), "{name} without record {at} ({})", gone.kind);
+    }
+    let mut twice = log.clone();
+    let last = twice.records.last().expect("an end").clone();
+    twice.records.push(last);
+    assert!(!check(&twice).is_empty(), "two ends");
+}
