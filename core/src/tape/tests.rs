@@ -288,6 +288,7 @@ fn a_geometry_gives_family_and_layers() {
         name: "llama".to_owned(),
         architecture: "LlamaForCausalLM".to_owned(),
         model_type: "llama".to_owned(),
+        state_dtype: None,
         dtype: Dtype::Bf16,
         hidden_size: 4096,
         vocab_size: 128_256,
