@@ -58,12 +58,14 @@ macro_rules! smoke_tests {
 }
 
 smoke_tests!(
+    alloc_conf,
     decision_log,
     device_file,
     gguf,
     launch_argv,
     launch_config,
     launch_text,
+    memory_snapshot,
     model_config,
     model_entry,
     nvidia_smi,
@@ -93,7 +95,18 @@ fn every_target_is_wired() {
 /// A seed that no reader accepts starts from nothing: each must be read without an error.
 #[test]
 fn seeds_are_accepted_by_their_readers() {
-    use plimsoll_core::model::{config, gguf, safetensors};
+    use plimsoll_core::{
+        memory::{caching_allocator, snapshot},
+        model::{config, gguf, safetensors},
+    };
+    for seed in (target("memory_snapshot").unwrap().seeds)() {
+        assert!(!snapshot::from_bytes(&seed).unwrap().segments.is_empty());
+    }
+    for seed in (target("alloc_conf").unwrap().seeds)() {
+        let text = String::from_utf8(seed).unwrap();
+        let newest = caching_allocator::TorchVersion::NEWEST;
+        caching_allocator::Options::parse(&text, newest).unwrap();
+    }
     for seed in (target("gguf").unwrap().seeds)() {
         gguf::model("seed", &gguf::parse(&seed).unwrap()).unwrap();
     }

@@ -347,7 +347,7 @@ const STEPS: u64 = 400;
 /// came to lie by logical address, and what happened to segments.
 fn play(seed: u64, conf: &str) -> String {
     // Every other device is too small for what is asked of it.
-    let total = if seed % 2 == 0 { 400 * MIB } else { GIB };
+    let total = if seed.is_multiple_of(2) { 400 * MIB } else { GIB };
     let mut numbers = Numbers(seed);
     let options = Options::parse(conf, TorchVersion::NEWEST).unwrap();
     let setup = Setup { options, history: History::All, ..Setup::new(total) };

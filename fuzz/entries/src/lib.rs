@@ -7,6 +7,7 @@
 mod catalog;
 mod launch;
 mod logs;
+mod memory;
 mod model;
 pub mod mutate;
 mod plan;
@@ -16,6 +17,7 @@ pub mod seeds;
 pub use catalog::{device_file, model_entry};
 pub use launch::{launch_argv, launch_config, launch_text};
 pub use logs::{decision_log, nvidia_smi, server_log};
+pub use memory::{alloc_conf, memory_snapshot};
 pub use model::{gguf, model_config, safetensors};
 pub use plan::plan;
 pub use scenario::scenario;
@@ -44,6 +46,12 @@ pub struct Target {
 
 /// Every target, sorted by name.
 pub const TARGETS: &[Target] = &[
+    Target {
+        name: "alloc_conf",
+        run: alloc_conf,
+        seeds: seeds::alloc_conf,
+        words: seeds::ALLOC_WORDS,
+    },
     Target {
         name: "decision_log",
         run: decision_log,
@@ -74,6 +82,12 @@ pub const TARGETS: &[Target] = &[
         run: launch_text,
         seeds: seeds::launch_text,
         words: seeds::LAUNCH_WORDS,
+    },
+    Target {
+        name: "memory_snapshot",
+        run: memory_snapshot,
+        seeds: memory::snapshots,
+        words: seeds::SNAPSHOT_WORDS,
     },
     Target {
         name: "model_config",

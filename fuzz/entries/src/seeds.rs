@@ -226,6 +226,34 @@ pub(crate) const SMI_WORDS: &[&str] = &[
     "4294967296",
     "[GPU is lost]",
 ];
+pub(crate) const ALLOC_WORDS: &[&str] = &[
+    "max_split_size_mb:",
+    "max_non_split_rounding_mb:",
+    "garbage_collection_threshold:",
+    "roundup_power2_divisions:",
+    "[256:1,512:2,>:8]",
+    "expandable_segments:True",
+    "large_segment_size_mb:",
+    "per_process_memory_fraction:",
+    "backend:native",
+    "18446744073709551615",
+];
+
+pub(crate) const SNAPSHOT_WORDS: &[&str] = &[
+    "\"segments\":",
+    "\"blocks\":",
+    "\"size\":",
+    "\"total_size\":",
+    "\"address\":",
+    "\"state\":",
+    "\"inactive\"",
+    "\"active_awaiting_free\"",
+    "\"is_expandable\":true",
+    "18446744073709551615",
+    "h\u{0}",
+    "q\u{0}",
+];
+
 pub(crate) const LOG_WORDS: &[&str] = &[
     "\"schema\":\"plimsoll.log/1\"",
     "\"seq\":0",
@@ -432,4 +460,14 @@ pub(crate) fn safetensors() -> Vec<Vec<u8>> {
         r#""lm_head.weight":"model-00002-of-00002.safetensors"}}"#,
     );
     vec![file, index.as_bytes().to_vec()]
+}
+
+pub(crate) fn alloc_conf() -> Vec<Vec<u8>> {
+    vec![
+        b"max_split_size_mb:128,garbage_collection_threshold:0.8,per_process_memory_fraction:0.9"
+            .to_vec(),
+        b"expandable_segments:True, roundup_power2_divisions:[256:1,512:2,1024:4,>:8]".to_vec(),
+        b"roundup_power2_divisions:4,large_segment_size_mb:32,release_lock_on_cudamalloc:True"
+            .to_vec(),
+    ]
 }

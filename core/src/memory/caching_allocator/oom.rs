@@ -163,11 +163,14 @@ const fn advice(version: TorchVersion) -> &'static str {
 #[must_use]
 pub fn format_size(bytes: u64) -> String {
     let size = bytes as f64;
-    match bytes {
-        ..=KIB => format!("{bytes} bytes"),
-        ..=MIB => format!("{:.2} KiB", size / KIB as f64),
-        ..=GIB => format!("{:.2} MiB", size / MIB as f64),
-        _ => format!("{:.2} GiB", size / GIB as f64),
+    if bytes <= KIB {
+        format!("{bytes} bytes")
+    } else if bytes <= MIB {
+        format!("{:.2} KiB", size / KIB as f64)
+    } else if bytes <= GIB {
+        format!("{:.2} MiB", size / MIB as f64)
+    } else {
+        format!("{:.2} GiB", size / GIB as f64)
     }
 }
 

@@ -156,9 +156,10 @@ mod tests {
         println!(
             "a chunk of 8192 tokens lives from {plain} MiB (growing ranges: {growing}), peak {peak} MiB"
         );
-        // Whole segments cost more than the bytes that live; growing ranges cost less of it.
-        assert!(peak <= growing && growing <= plain, "{peak} {growing} {plain}");
-        assert!(plain < peak + peak / 4, "{peak} {plain}");
+        // A retry gives whole free segments back; of a growing range only handles that lie wholly in a
+        // hole, so here it needs more.
+        assert!(peak <= plain && plain < peak + peak / 20, "{peak} {plain}");
+        assert!(peak <= growing && growing < peak + peak / 10, "{peak} {growing}");
         // Half the chunk fits where the whole does not.
         assert!(over(gib(82), &founding(4096), "").is_ok());
     }

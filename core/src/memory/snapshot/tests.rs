@@ -1,3 +1,5 @@
+//! Both forms there and back, the opcodes of the viewer, hostile bytes.
+
 use super::*;
 use crate::{
     memory::caching_allocator::{
