@@ -3,7 +3,7 @@
 use super::{
     Action, CachingAllocator, MallocError, SMALL_SEGMENT, SegmentSource, SizeClass, SourceError,
     StreamId,
-    block::{Block, NIL, State},
+    block::{Block, State},
     malloc::{Attempt, Request, lost},
     size::round_up,
 };
@@ -85,7 +85,13 @@ impl CachingAllocator {
             Err(SourceError::OutOfMemory) => return Ok(Attempt::Refused),
             Err(error) => return Err(lost(error)),
         };
-        let index = self.add_segment(address, request, size, handle)?;
+        let index = match self.add_segment(address, request, size, handle) {
+            Ok(index) => index,
+            Err(error) => {
+                source.unreserve(address, size).map_err(lost)?;
+                return Err(error);
+            }
+        };
         self.insert_unmapped(index);
         match self.map(source, index, request.rounded)? {
             Attempt::Block(mapped) => {
@@ -184,9 +190,9 @@ impl CachingAllocator {
         inner
     }
 
-    /// Whether a stream has a range in this pool that could grow; used by the invariants.
+    /// Unmapped blocks of a stream in a pool, by address.
     pub(super) fn unmapped_of(&self, pool: u32, stream: StreamId) -> impl Iterator<Item = u32> {
         let set = &self.pools[pool as usize].unmapped;
-        set.range((stream, 0)..=(stream, u64::MAX)).map(|(_, index)| *index).filter(|i| *i != NIL)
+        set.range((stream, 0)..=(stream, u64::MAX)).map(|(_, index)| *index)
     }
 }

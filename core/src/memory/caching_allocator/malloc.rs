@@ -232,7 +232,14 @@ impl CachingAllocator {
             Err(SourceError::OutOfMemory) => return Ok(Attempt::Refused),
             Err(error) => return Err(lost(error)),
         };
-        let index = self.add_segment(address, request, request.segment, 0)?;
+        let added = self.add_segment(address, request, request.segment, 0);
+        let index = match added {
+            Ok(index) => index,
+            Err(error) => {
+                source.release(address, request.segment).map_err(lost)?;
+                return Err(error);
+            }
+        };
         self.stats.reserved.grow(request.segment);
         self.stats.segments.grow(1);
         self.stats.num_device_alloc += 1;

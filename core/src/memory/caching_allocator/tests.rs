@@ -451,6 +451,90 @@ fn a_lost_device_is_told_apart_from_a_full_one() {
     }
 }
 
+/// Fails one call, and counts.
+struct Failing {
+    device: CountingSource,
+    calls: u64,
+    fail_at: u64,
+    error: SourceError,
+}
+
+impl Failing {
+    fn call(&mut self) -> Result<&mut CountingSource, SourceError> {
+        self.calls += 1;
+        if self.calls == self.fail_at { Err(self.error.clone()) } else { Ok(&mut self.device) }
+    }
+}
+
+impl SegmentSource for Failing {
+    fn allocate(&mut self, size: u64) -> Result<SegmentAddress, SourceError> {
+        self.call()?.allocate(size)
+    }
+    fn release(&mut self, segment: SegmentAddress, size: u64) -> Result<(), SourceError> {
+        self.call()?.release(segment, size)
+    }
+    fn free_bytes(&mut self) -> Result<u64, SourceError> {
+        self.call()?.free_bytes()
+    }
+    fn reserve(&mut self, size: u64) -> Result<SegmentAddress, SourceError> {
+        self.call()?.reserve(size)
+    }
+    fn map(&mut self, range: SegmentAddress, at: u64, size: u64) -> Result<(), SourceError> {
+        self.call()?.map(range, at, size)
+    }
+    fn unmap(&mut self, range: SegmentAddress, at: u64, size: u64) -> Result<(), SourceError> {
+        self.call()?.unmap(range, at, size)
+    }
+    fn unreserve(&mut self, range: SegmentAddress, size: u64) -> Result<(), SourceError> {
+        self.call()?.unreserve(range, size)
+    }
+}
+
+/// A life in little memory; answers how often the device was called.
+fn life(conf: &str, fail_at: u64, error: SourceError) -> u64 {
+    let total = 120 * MIB;
+    let options = Options::parse(conf, TorchVersion::NEWEST).unwrap();
+    let mut cache = CachingAllocator::new(Setup { options, ..Setup::new(total) });
+    let mut source = Failing { device: CountingSource::new(total), calls: 0, fail_at, error };
+    let mut held = VecDeque::new();
+    for step in 0..60_u64 {
+        let size = [600, 3 * MIB, 12 * MIB, MIB, 45 * MIB, 25 * MIB][(step % 6) as usize] + step;
+        if let Ok(id) = cache.malloc(&mut source, size, StreamId(step % 2)) {
+            held.push_back(id);
+        }
+        if step % 3 != 0
+            && let Some(id) = held.pop_front()
+        {
+            cache.free(id).unwrap();
+        }
+        if step % 20 == 19 {
+            let _ = cache.empty_cache(&mut source);
+        }
+        cache.verify().unwrap();
+        assert_eq!(source.device.free() + cache.stats().reserved.current, total, "step {step}");
+    }
+    for id in held {
+        cache.free(id).unwrap();
+    }
+    // The device that failed once serves again.
+    let _ = cache.empty_cache(&mut source);
+    cache.empty_cache(&mut source).unwrap();
+    assert_eq!((cache.stats().reserved.current, source.device.free()), (0, total));
+    source.calls
+}
+
+#[test]
+fn a_device_that_fails_at_any_call_leaks_nothing() {
+    for conf in ["", "expandable_segments:True", "max_split_size_mb:24"] {
+        let calls = life(conf, 0, SourceError::OutOfMemory);
+        assert!(calls > 20, "{conf}: {calls}");
+        for fail_at in 1..=calls {
+            life(conf, fail_at, SourceError::OutOfMemory);
+            life(conf, fail_at, SourceError::Lost("once".into()));
+        }
+    }
+}
+
 mod made_up {
     use super::*;
     use proptest::{prelude::*, test_runner::TestCaseError};
@@ -505,12 +589,37 @@ mod made_up {
 
     const TOTAL: u64 = 600 * MIB;
 
+    /// A request: blocks of other streams come free, memory goes back, memory is taken, then the end.
+    fn order_of_retry(events: &[Event]) -> Result<(), TestCaseError> {
+        let gives = |e: &Event| matches!(e.action, Action::SegmentFree | Action::SegmentUnmap);
+        if let Some(last) = events.last() {
+            prop_assert!(matches!(last.action, Action::Alloc | Action::Oom), "{:?}", last);
+        }
+        let plain = events.iter().filter(|e| e.action == Action::SegmentAlloc).count();
+        prop_assert!(plain <= 1, "two segments for one request");
+        if let Some(taken) = events.iter().position(|e| e.action == Action::SegmentAlloc) {
+            prop_assert!(!events[taken..].iter().any(gives), "given back after it was taken");
+        }
+        Ok(())
+    }
+
+    fn nothing_whole_is_cached(cache: &CachingAllocator) -> Result<(), TestCaseError> {
+        for segment in cache.segments(0) {
+            let whole = segment.blocks.len() == 1
+                && segment.blocks[0].state == crate::memory::snapshot::BlockState::Inactive;
+            let kept = segment.is_expandable || segment.pool != PoolId::DEFAULT;
+            prop_assert!(!whole || kept, "refused with {} bytes cached", segment.total_size);
+        }
+        Ok(())
+    }
+
     impl Run {
         fn step(&mut self, op: &Op) -> Result<(), TestCaseError> {
             let m = &mut self.m;
             match *op {
                 Op::Alloc { bytes, stream } => {
                     let before = m.cache.stats().allocated.current;
+                    let seen = m.cache.history().len();
                     match m.cache.malloc(&mut m.device, bytes, StreamId(stream)) {
                         Ok(id) => {
                             let place = m.cache.place(id).unwrap();
@@ -524,6 +633,13 @@ mod made_up {
                             prop_assert!(oom.device_free <= TOTAL);
                         }
                         Err(other) => return Err(TestCaseError::fail(other.to_string())),
+                    }
+                    let new: Vec<Event> = m.cache.history().skip(seen).copied().collect();
+                    order_of_retry(&new)?;
+                    if new.last().is_some_and(|e| e.action == Action::Oom)
+                        && !m.cache.is_capturing()
+                    {
+                        nothing_whole_is_cached(&m.cache)?;
                     }
                 }
                 Op::Free { nth } if !self.held.is_empty() => {
