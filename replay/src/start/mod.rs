@@ -4,6 +4,7 @@ mod facts;
 mod mlx;
 mod model;
 mod sglang;
+mod sglang_tape;
 mod vllm;
 
 pub use facts::{Fact, Facts};

@@ -1,5 +1,6 @@
 //! SGLang on a device: loads and estimates beside the pool.
 
+use super::sglang_tape::largest_request;
 use super::{Basis, Case, CaseError, ModelKind, Policy, Prepared, contexts, device_spec};
 use plimsoll_backend_sim::{DeviceSpec, MachineSpec};
 use plimsoll_core::{
@@ -26,6 +27,7 @@ use plimsoll_core::{
         Resolved, args::ServerArgs, from_model::model_facts, readings::draft_weights_resident,
         version::Version,
     },
+    tape::PrefillChunk,
     units::Bytes,
 };
 
@@ -326,7 +328,14 @@ fn need(
             if next.figure.value.mid > best.figure.value.mid { next } else { best }
         })?;
     let name = format!("one prefill chunk of {chunk} tokens ({})", heaviest.instant.name());
-    Some((name, heaviest.figure))
+    let mut figure = heaviest.figure;
+    let step = PrefillChunk { tokens: chunk, requests: 1, prefix_tokens: 0 };
+    let tape = case.model.geometry().filter(|_| !captured);
+    if let Some(largest) = tape.and_then(|m| largest_request(m, &case.device, &run, &step)) {
+        let text = format!("{} ({})", largest.bytes, largest.name);
+        figure = figure.with("largest single request", text);
+    }
+    Some((name, figure))
 }
 
 fn unknown(need_known: bool) -> Vec<String> {
