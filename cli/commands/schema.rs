@@ -157,6 +157,7 @@ fn plan() -> Value {
         })),
         "left_after_graphs": or_null(estimate()),
         "need": or_null(object(json!({ "step": text(), "interval": estimate(), "why": why() }))),
+        "prefill": or_null(prefill()),
         "margin_bytes": or_null(signed()),
         "min_margin": or_null(object(json!({ "least_bytes": whole(), "holds": truth() }))),
         "window": window(),
@@ -181,6 +182,20 @@ fn window() -> Value {
         "ceiling": number(),
         "floor_sure": number(),
         "ceiling_sure": number(),
+    }))
+}
+
+fn prefill() -> Value {
+    let dies = object(json!({
+        "buffer": text(),
+        "requested_bytes": whole(),
+        "free_bytes": whole(),
+        "allocated_bytes": whole(),
+    }));
+    object(json!({
+        "served": truth(),
+        "reserved_bytes": or_null(whole()),
+        "dies": or_null(dies),
     }))
 }
 

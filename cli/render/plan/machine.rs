@@ -3,7 +3,7 @@
 use super::{View, engine_lines, help, remarks};
 use crate::render::{json, table::csv_cell};
 use plimsoll_core::{estimate::Figure, plan::Advice, units::GIB};
-use plimsoll_replay::plan::AtFraction;
+use plimsoll_replay::plan::{AtFraction, PrefillTrial};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
@@ -25,6 +25,7 @@ pub fn machine(view: &View<'_>) -> Value {
             "interval": json::estimate(figure.value),
             "why": json::why(&figure.why),
         })),
+        "prefill": plan.prefill.as_ref().map(prefill),
         "margin_bytes": view.margin(),
         "min_margin": view.args.min_margin.map(|least| json!({
             "least_bytes": least.0,
@@ -73,6 +74,27 @@ fn window(view: &View<'_>) -> Value {
         "floor_sure": plan.window.map(|w| w.floor_sure),
         "ceiling_sure": plan.window.map(|w| w.ceiling_sure),
     })
+}
+
+/// One full chunk, played through the caching allocator over what is left.
+fn prefill(trial: &PrefillTrial) -> Value {
+    match trial {
+        PrefillTrial::Served { reserved } => json!({
+            "served": true,
+            "reserved_bytes": reserved.0,
+            "dies": null,
+        }),
+        PrefillTrial::Dies { buffer, requested, free, allocated } => json!({
+            "served": false,
+            "reserved_bytes": null,
+            "dies": {
+                "buffer": buffer,
+                "requested_bytes": requested.0,
+                "free_bytes": free.0,
+                "allocated_bytes": allocated.0,
+            },
+        }),
+    }
 }
 
 fn at(at: Option<&AtFraction>) -> Option<Value> {

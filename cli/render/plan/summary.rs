@@ -6,7 +6,7 @@ use plimsoll_core::{
     pyfloat,
     units::{Bytes, GIB, Tokens, group_thousands},
 };
-use plimsoll_replay::plan::{Plan, TokenRange};
+use plimsoll_replay::plan::{Plan, PrefillTrial, TokenRange};
 
 /// Tokens of a usual request, prompt and output, where the full context says little.
 pub(super) const USUAL: u64 = 8192;
@@ -14,7 +14,8 @@ pub(super) const USUAL: u64 = 8192;
 /// All of them; each starts with a word of eight columns.
 pub(super) fn lines(view: &View<'_>) -> Vec<String> {
     let plan = view.plan;
-    let all = [pool(plan), margin(view), least(view), window(view), host(view), log(view)];
+    let all =
+        [pool(plan), margin(view), prefill(plan), least(view), window(view), host(view), log(view)];
     all.into_iter().flatten().collect()
 }
 
@@ -58,6 +59,14 @@ fn interval(estimate: Estimate) -> String {
 fn margin(view: &View<'_>) -> Option<String> {
     let ((name, need), margin) = (view.need()?, view.margin()?);
     Some(format!("margin  {} once {name} has its {}", gib(margin), interval(need.value)))
+}
+
+/// Where the first full chunk dies; nothing when it is served.
+fn prefill(plan: &Plan) -> Option<String> {
+    let PrefillTrial::Dies { buffer, requested, free, .. } = plan.prefill.as_ref()? else {
+        return None;
+    };
+    Some(format!("prefill dies at {buffer}: {requested} asked of the device, {free} free"))
 }
 
 fn least(view: &View<'_>) -> Option<String> {

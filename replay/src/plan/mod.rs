@@ -1,8 +1,10 @@
 //! The plan of one launch: verdict, account of every byte, window of the fraction, what to pass.
 
+mod prefill;
 mod question;
 mod smaller_chunk;
 
+pub use prefill::PrefillTrial;
 pub use smaller_chunk::SmallerChunk;
 
 use crate::start::{self, Case, CaseError, CaseLaunch, Policy, Ran};
@@ -97,6 +99,8 @@ pub struct Plan {
     pub left: Option<Estimate>,
     /// The heaviest known step and what it needs.
     pub need: Option<(String, Figure)>,
+    /// One full prefill chunk, played through the caching allocator over what is left.
+    pub prefill: Option<PrefillTrial>,
     /// The window of the fraction; `None` when the pool does not follow it (a cap decides).
     pub window: Option<Window>,
     /// What to do with the fraction.
@@ -183,6 +187,7 @@ pub fn plan(case: &Case) -> Result<Plan, CaseError> {
         full_context_requests: full_context_requests(pool, context_len),
         context_len,
         notes: notes(case, &ran),
+        prefill: prefill::trial(&ran),
         need,
         ran,
     };
@@ -276,6 +281,8 @@ fn level(plan: &Plan) -> Level {
     let Some(left) = plan.left else { return Level::Low };
     match &plan.need {
         Some((_, need)) if left.mid < need.value.mid => Level::Oom,
+        // The allocator's segments need more than the sum of what lives.
+        Some(_) if matches!(plan.prefill, Some(PrefillTrial::Dies { .. })) => Level::Oom,
         Some((_, need)) if left.low < need.value.high => Level::Low,
         // Without the model's layers neither graphs nor a prefill are known.
         None => Level::Low,

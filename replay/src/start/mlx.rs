@@ -67,6 +67,7 @@ pub(super) fn prepare(case: &Case, args: &ServerArgs) -> Result<Prepared, CaseEr
         workspaces: none("no workspace is planned"),
         graphs: none("this backend captures no graphs"),
         need: None,
+        prefill_tape: None,
         transient: none("no profile run"),
         charged: Vec::new(),
         total: super::sglang::total_seen(case),

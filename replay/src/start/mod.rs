@@ -23,6 +23,7 @@ use plimsoll_core::{
     estimate::Figure,
     memory::ledger::{Ledger, Overdrawn},
     policy::{sglang::args::ServerArgs, vllm::args::EngineArgs},
+    tape::Tape,
     units::{Bytes, MIB},
 };
 
@@ -89,6 +90,8 @@ pub struct Basis {
     pub graphs: Figure,
     /// What the heaviest known step needs when the server is ready; its name.
     pub need: Option<(String, Figure)>,
+    /// What one prefill chunk allocates and frees, where it is known and not paid when ready.
+    pub prefill_tape: Option<Tape>,
     /// vLLM: what profiling charges beside the weights, in bytes that do not stay.
     pub transient: Figure,
     /// All that the budget pays before the pool, part by part. Their errors are independent, so the

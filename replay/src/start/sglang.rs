@@ -1,6 +1,6 @@
 //! SGLang on a device: loads and estimates beside the pool.
 
-use super::sglang_tape::largest_request;
+use super::sglang_tape::heaviest_tape;
 use super::{Basis, Case, CaseError, ModelKind, Policy, Prepared, contexts, device_spec};
 use plimsoll_backend_sim::{DeviceSpec, MachineSpec};
 use plimsoll_core::{
@@ -27,7 +27,7 @@ use plimsoll_core::{
         Resolved, args::ServerArgs, from_model::model_facts, readings::draft_weights_resident,
         version::Version,
     },
-    tape::PrefillChunk,
+    tape::{PrefillChunk, Tape},
     units::Bytes,
 };
 
@@ -50,6 +50,8 @@ pub(super) fn prepare(case: &Case, args: &ServerArgs) -> Result<Prepared, CaseEr
         (Some(shape), Some(resolved)) => need(case, args, shape, resolved),
         _ => None,
     };
+    let (need, prefill_tape) = need.unzip();
+    let prefill_tape = prefill_tape.flatten();
     let graphs = graphs(case, args, shape.as_ref(), resolved.as_ref());
     let contexts = contexts(case, &devices, &free)?;
     let used = case.facts.load();
@@ -75,6 +77,7 @@ pub(super) fn prepare(case: &Case, args: &ServerArgs) -> Result<Prepared, CaseEr
         workspaces,
         graphs,
         need,
+        prefill_tape,
         transient,
         unknown,
     };
@@ -303,6 +306,9 @@ fn run_inputs(args: &ServerArgs, shape: &ShapeInputs, case: &Case) -> RunInputs 
     }
 }
 
+/// A step by name, and what it needs.
+type Need = (String, Figure);
+
 /// The heaviest prefill step: one full chunk, without a prefix and at the end of the longest prompt.
 /// Where prefill graphs hold the layers' buffers, only what runs outside them is needed again.
 fn need(
@@ -310,7 +316,7 @@ fn need(
     args: &ServerArgs,
     shape: &ShapeInputs,
     resolved: &Resolved,
-) -> Option<(String, Figure)> {
+) -> Option<(Need, Option<Tape>)> {
     let chunk = u64::try_from(resolved.chunked_prefill_size_after_dp).ok().filter(|c| *c > 0);
     let chunk = chunk.unwrap_or_else(|| args.max_prefill_tokens.unwrap_or(16_384));
     let chunk = chunk.min(resolved.context_len.max(1));
@@ -330,12 +336,14 @@ fn need(
     let name = format!("one prefill chunk of {chunk} tokens ({})", heaviest.instant.name());
     let mut figure = heaviest.figure;
     let step = PrefillChunk { tokens: chunk, requests: 1, prefix_tokens: 0 };
-    let tape = case.model.geometry().filter(|_| !captured);
-    if let Some(largest) = tape.and_then(|m| largest_request(m, &case.device, &run, &step)) {
+    // What a captured chunk allocates is paid when the server is ready.
+    let model = case.model.geometry().filter(|_| !captured);
+    let tape = model.and_then(|m| heaviest_tape(m, &case.device, &run, &step));
+    if let Some(largest) = tape.as_ref().and_then(Tape::largest) {
         let text = format!("{} ({})", largest.bytes, largest.name);
         figure = figure.with("largest single request", text);
     }
-    Some((name, figure))
+    Some(((name, figure), tape))
 }
 
 fn unknown(need_known: bool) -> Vec<String> {

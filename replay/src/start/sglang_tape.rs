@@ -1,32 +1,34 @@
-//! The largest single request of a prefill chunk, from the tape: fragmentation and free memory are
-//! judged by it, where the peak alone says how much is held at once.
+//! The tape of a prefill chunk: its largest single request, where the peak alone says how much is held
+//! at once, and what the caching allocator makes of it.
 
 use plimsoll_core::{
     device::DeviceProfile,
     estimate::{activation::RunInputs, moe::MoeKernel},
     model::geometry::{Dtype, ModelGeometry},
-    tape::{Code, Experts, Live, MarlinReduce, PrefillChunk, Setup, TapeModel, prefill_chunk},
+    tape::{Code, Experts, MarlinReduce, PrefillChunk, Setup, Tape, TapeModel, prefill_chunk},
 };
 
-/// The largest over the layer codes that the release may run; `None` where no tape is known.
-pub(super) fn largest_request(
+/// The tape with the largest single request over the layer codes that the release may run; `None`
+/// where no tape is known.
+pub(super) fn heaviest_tape(
     model: &ModelGeometry,
     device: &DeviceProfile,
     run: &RunInputs,
     chunk: &PrefillChunk,
-) -> Option<Live> {
+) -> Option<Tape> {
     let tape_model = TapeModel::from_geometry(model).ok()?;
     let experts = experts(model, device, run)?;
-    let largest = |code: &Code| {
+    let tape = |code: &Code| {
         let setup = Setup {
             experts,
             shared_experts: run.shared_experts,
             mla_prefix: run.mla_prefix,
             ..Setup::plain(*code, run.tp)
         };
-        prefill_chunk(&tape_model, &setup, chunk).ok()?.largest()
+        prefill_chunk(&tape_model, &setup, chunk).ok()
     };
-    Code::sglang(run.version).iter().filter_map(largest).max_by_key(|live| live.bytes)
+    let largest = |tape: &Tape| tape.largest().map(|live| live.bytes);
+    Code::sglang(run.version).iter().filter_map(tape).max_by_key(largest)
 }
 
 fn experts(model: &ModelGeometry, device: &DeviceProfile, run: &RunInputs) -> Option<Experts> {

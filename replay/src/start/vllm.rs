@@ -88,6 +88,7 @@ pub(super) fn prepare(case: &Case, args: &EngineArgs) -> Result<Prepared, CaseEr
         workspaces,
         graphs,
         need: Some(("the profiled activation peak".to_owned(), need)),
+        prefill_tape: None,
         transient: terms.activation,
         unknown: vec![
             "what is allocated lazily after profiling (attention workspaces, autotuning)"
