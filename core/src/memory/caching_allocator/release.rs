@@ -154,7 +154,9 @@ impl CachingAllocator {
             let mean = total as f64 / candidates.len() as f64;
             let (old, kept): (Vec<_>, Vec<_>) =
                 candidates.into_iter().partition(|(_, age)| *age as f64 >= mean);
-            // The oldest is never younger than the mean: each round releases something.
+            if old.is_empty() {
+                break;
+            }
             for (index, _) in old {
                 reclaimed += self.blocks[index].size;
                 self.release_segment(source, index)?;
