@@ -14,7 +14,7 @@ use crate::{
         facts::{MachineFacts, ModelFacts},
         from_model,
         geometry::{CellShape, Heads, Hybrid, KvGeometry},
-        hicache::{self, HicacheInputs, HostTier},
+        hicache::{self, HicacheInputs, HostMemory},
         pool::{PoolInputs, size_stages},
         readings::{UnbalancedRanks, check_balance, min_over_ranks},
         refusal::Refusal,
@@ -196,25 +196,16 @@ impl StartPolicy for SglangStart {
     }
 
     fn host_pool(&mut self, available: Bytes) -> Result<HostPlan, Refused> {
-        if !self.args.enable_hierarchical_cache || self.pools.is_empty() {
-            return Ok(HostPlan::default());
-        }
         let Some(resolved) = &self.resolved else { return Ok(HostPlan::default()) };
+        let memory = HostMemory {
+            os_available: available,
+            cgroup_headroom: self.host.cgroup_headroom,
+            ranks_on_host: self.host.ranks_on_host.max(1),
+        };
         let mut per_rank = Vec::new();
         let mut first = None;
         for pool in &self.pools {
-            let inputs = HicacheInputs {
-                version: self.args.version,
-                hicache_size_gb: self.args.hicache_size,
-                hicache_ratio: self.args.hicache_ratio,
-                device_tokens: pool.max_total_num_tokens,
-                bytes_per_token: Bytes(pool.cell.allocated),
-                page_size: resolved.page_size,
-                os_available: available,
-                cgroup_headroom: self.host.cgroup_headroom,
-                ranks_on_host: self.host.ranks_on_host.max(1),
-                tier: HostTier::Cache,
-            };
+            let Some(inputs) = HicacheInputs::for_pool(resolved, pool, memory) else { break };
             let host = hicache::plan(&inputs).map_err(|refusal| self.refused(&refusal))?;
             per_rank.extend(std::iter::repeat_n(host.bytes, self.args.tp_size.max(1) as usize));
             first.get_or_insert(host);
