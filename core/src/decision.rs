@@ -1,6 +1,6 @@
 //! The decision log: one record per decision, in a stable order, of integers and exact decimals.
 
-use crate::{backend::Rank, pyfloat};
+use crate::backend::Rank;
 
 /// A value in a record.
 #[derive(Clone, PartialEq, Debug)]
@@ -15,14 +15,6 @@ pub enum Value {
     Null,
     /// A list of amounts.
     Ints(Vec<u64>),
-}
-
-impl Value {
-    /// The decimal that stands for a float in the log.
-    #[must_use]
-    pub fn float_text(x: f64) -> String {
-        pyfloat::repr(x)
-    }
 }
 
 impl From<u64> for Value {

@@ -200,14 +200,6 @@ pub fn vllm_mla_prefix(
     Figure::computed(narrow(U * rows * (mla.kv_lora + mla.rope)), rule, source).with("rows", rows)
 }
 
-/// FlashInfer's integer workspaces: 8 MiB on the device (and 8 MiB pinned) for each wrapper; a
-/// decode, a prefill and one for each captured batch size.
-#[must_use]
-pub fn flashinfer_int_workspaces(wrappers: u64) -> Figure {
-    let bytes = wrappers.saturating_mul(8 * MIB);
-    Figure::computed(bytes, "8 MiB × wrappers", "FlashInfer 0.7.4").with("wrappers", wrappers)
-}
-
 /// Custom all-reduce on one rank: two direct allocations (8 MiB + header → 10 MiB, and 8 MiB) and 8
 /// MiB of rank data from torch. For 2, 4, 6 and 8 ranks, not for more than 2 ranks on PCI Express
 /// alone; twice as much on ROCm.

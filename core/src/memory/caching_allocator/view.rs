@@ -45,20 +45,6 @@ impl CachingAllocator {
         })
     }
 
-    /// The largest block that a request of a class on `stream` could get from the cache of the default
-    /// pool, bytes.
-    #[must_use]
-    pub fn largest_free(&self, class: SizeClass, stream: StreamId) -> u64 {
-        let pool = if class == SizeClass::Small { super::SMALL_POOL } else { super::LARGE_POOL };
-        let free = &self.pools[pool as usize].free;
-        let of_stream = super::pool::FreeKey::least(stream, 0)..=super::pool::FreeKey {
-            stream,
-            size: u64::MAX,
-            address: u64::MAX,
-        };
-        free.range(of_stream).next_back().map_or(0, |(key, _)| key.size)
-    }
-
     /// Every segment with its blocks, by address; a growing range shows as one segment for each run
     /// that is mapped.
     #[must_use]

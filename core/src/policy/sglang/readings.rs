@@ -37,14 +37,6 @@ pub const fn order() -> [Reading; 9] {
     [Baseline, PreLoad, Local, BeforeWeights, AfterWeights, Profiling, PoolEnd, Capture, Scheduler]
 }
 
-impl Reading {
-    /// Whether the value is the minimum over ranks.
-    #[must_use]
-    pub const fn is_reduced(self) -> bool {
-        matches!(self, Self::PreLoad | Self::Profiling)
-    }
-}
-
 /// Whether the draft's weights count as used when the pool is sized (0.5.14 and later).
 #[must_use]
 pub fn draft_weights_resident(version: Version) -> bool {

@@ -5,7 +5,7 @@ use super::{
     capacity::Pool,
     groups::Padding,
     hybrid::HybridPages,
-    rules::{KvSizeRule, Rules},
+    rules::Rules,
     suggest::{Suggestion, Usage},
     v0::V0Pool,
 };
@@ -46,12 +46,6 @@ pub fn capacity(rules: &Rules, pool: &Pool) -> Vec<String> {
     } else {
         vec![size, concurrency]
     }
-}
-
-/// `Overriding num_gpu_blocks=… with num_gpu_blocks_override=…`.
-#[must_use]
-pub fn blocks_overridden(computed: u64, given: u64) -> String {
-    format!("Overriding num_gpu_blocks={computed} with num_gpu_blocks_override={given}")
 }
 
 /// `Add … padding layers, may waste at most …% KV cache memory` (a warning).
@@ -147,18 +141,6 @@ pub fn equivalent_utilizations(
     (format!("{:.4}", utilization - d), format!("{:.4}", utilization + d))
 }
 
-/// `Initial free memory … reserved … as specified by kv_cache_memory_bytes` (0.11+), its first part.
-#[must_use]
-pub fn kv_bytes_given(free: Bytes, given: Bytes) -> String {
-    format!(
-        "Initial free memory {} GiB, reserved {} GiB memory for KV Cache as specified by \
-         kv_cache_memory_bytes config and skipped memory profiling. This does not respect the \
-         gpu_memory_utilization config.",
-        gib_shortest(free.0 as f64),
-        gib_shortest(given.0 as f64)
-    )
-}
-
 /// The tail of the suggestion, the same in all releases from 0.11 on.
 #[must_use]
 pub fn suggestion(suggestion: Suggestion, kv_in_use: Bytes) -> String {
@@ -247,20 +229,6 @@ pub fn v0_capacity(rules: &Rules, pool: &V0Pool) -> Vec<String> {
             pool.max_model_len, pool.max_concurrency
         ),
     ]
-}
-
-/// What the "KV cache size" figure means in this release, in one sentence.
-#[must_use]
-pub const fn kv_size_meaning(rules: &Rules) -> &'static str {
-    match rules.kv_size {
-        KvSizeRule::BlocksTimesBlockSize => {
-            "blocks of one group times the smallest block size; with several groups this is not \
-             the number of tokens that fit"
-        }
-        KvSizeRule::ConcurrencyTimesLen => {
-            "concurrency at max_model_len times max_model_len: tokens of context at full length"
-        }
-    }
 }
 
 #[cfg(test)]
