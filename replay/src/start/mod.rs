@@ -197,8 +197,9 @@ fn settle_graphs(case: &Case, prepared: &mut Prepared) -> Result<(), CaseError> 
     let Some(known) = &case.facts.free_after_graphs else { return Ok(()) };
     let bare: Vec<RankLoad> = prepared.loads.iter().map(RankLoad::without_graphs).collect();
     let mut backend = SimBackend::new(prepared.machine.clone())?;
-    let mut policy = prepare(case)?.policy;
-    let start = drive(&mut backend, &mut policy, &mut Vec::new(), &bare, &case.tenants);
+    // A policy decides anew at every start, so the same one serves both.
+    let policy = &mut prepared.policy;
+    let start = drive(&mut backend, policy, &mut Vec::new(), &bare, &case.tenants);
     let Some(after_pool) = start.reading("after_pool") else { return Ok(()) };
     for (rank, load) in prepared.loads.iter_mut().enumerate() {
         let Some(free) = after_pool.0.get(rank) else { continue };
