@@ -1,7 +1,10 @@
 //! Ranks' devices and the host: capacity, other programs, and who took which segment.
 
 use plimsoll_core::{
-    backend::{Backend, BackendError, MemoryReading, Place, Rank, SegmentId},
+    backend::{
+        Backend, BackendError, KvMove, MemoryReading, Place, RangeId, Rank, SegmentId, StepReport,
+        StepWork,
+    },
     memory::ledger::Account,
     units::Bytes,
 };
@@ -65,8 +68,19 @@ struct Segment {
 pub struct SimBackend {
     spec: MachineSpec,
     others: Vec<Bytes>,
+    host_others: Bytes,
     segments: BTreeMap<SegmentId, Segment>,
+    ranges: BTreeMap<RangeId, Range>,
     next: u64,
+}
+
+/// Reserved addresses and what is mapped into them, by offset.
+#[derive(Clone)]
+struct Range {
+    rank: Rank,
+    account: Account,
+    size: Bytes,
+    mapped: BTreeMap<u64, Bytes>,
 }
 
 impl SimBackend {
@@ -85,7 +99,14 @@ impl SimBackend {
             }
         }
         let others = spec.devices.iter().map(|d| d.others).collect();
-        Ok(Self { spec, others, segments: BTreeMap::new(), next: 0 })
+        Ok(Self {
+            spec,
+            others,
+            host_others: Bytes::ZERO,
+            segments: BTreeMap::new(),
+            ranges: BTreeMap::new(),
+            next: 0,
+        })
     }
 
     fn device(&self, rank: Rank) -> Result<&DeviceSpec, BackendError> {
@@ -94,7 +115,15 @@ impl SimBackend {
 
     fn taken(&self, place: Place, rank: Rank) -> Bytes {
         let here = |s: &&Segment| s.place == place && (place == Place::Host || s.rank == rank);
-        self.segments.values().filter(here).map(|s| s.size).sum()
+        let segments: Bytes = self.segments.values().filter(here).map(|s| s.size).sum();
+        let mapped = self.ranges.values().filter(|r| place == Place::Device && r.rank == rank);
+        segments + mapped.flat_map(|r| r.mapped.values()).copied().sum()
+    }
+
+    const fn name(&mut self) -> u64 {
+        let name = self.next;
+        self.next += 1;
+        name
     }
 
     fn device_free(&self, rank: Rank) -> Result<Bytes, BackendError> {
@@ -117,11 +146,13 @@ impl Backend for SimBackend {
             total: device.readable_total(),
             free: self.device_free(rank)?,
             others: Some(self.others[rank.0 as usize]),
+            measured_free: None,
         })
     }
 
     fn host_available(&mut self) -> Result<Bytes, BackendError> {
-        Ok(self.spec.host_available.saturating_sub(self.taken(Place::Host, Rank(0))))
+        let taken = self.taken(Place::Host, Rank(0)) + self.host_others;
+        Ok(self.spec.host_available.saturating_sub(taken))
     }
 
     fn set_others(&mut self, rank: Rank, held: Bytes) -> Result<(), BackendError> {
@@ -157,8 +188,7 @@ impl Backend for SimBackend {
         if requested > free {
             return Err(BackendError::OutOfMemory { rank, account, requested, free });
         }
-        let id = SegmentId(self.next);
-        self.next += 1;
+        let id = SegmentId(self.name());
         self.segments.insert(id, Segment { rank, account, place, size: requested });
         Ok(id)
     }
@@ -176,8 +206,84 @@ impl Backend for SimBackend {
         for segment in self.segments.values().filter(mine) {
             *held.entry(segment.account).or_default() += segment.size;
         }
+        for range in self.ranges.values().filter(|r| r.rank == rank) {
+            *held.entry(range.account).or_default() += range.mapped.values().copied().sum();
+        }
         held.insert(Account::Free, self.device_free(rank)?);
         Ok(held.into_iter().filter(|(_, bytes)| *bytes > Bytes::ZERO).collect())
+    }
+
+    fn set_host_others(&mut self, held: Bytes) -> Result<(), BackendError> {
+        let free = self.host_available()?;
+        if held > self.host_others.saturating_add(free) {
+            let requested = held.saturating_sub(self.host_others);
+            let (rank, account) = (Rank(0), Account::OtherPrograms);
+            return Err(BackendError::OutOfMemory { rank, account, requested, free });
+        }
+        self.host_others = held;
+        Ok(())
+    }
+
+    fn reserve(
+        &mut self,
+        rank: Rank,
+        account: Account,
+        size: Bytes,
+    ) -> Result<RangeId, BackendError> {
+        self.device(rank)?;
+        let id = RangeId(self.name());
+        self.ranges.insert(id, Range { rank, account, size, mapped: BTreeMap::new() });
+        Ok(id)
+    }
+
+    fn map(&mut self, range: RangeId, offset: Bytes, size: Bytes) -> Result<(), BackendError> {
+        let Range { rank, account, size: whole, .. } =
+            *self.ranges.get(&range).ok_or(BackendError::Unknown("range"))?;
+        if offset + size > whole {
+            return Err(BackendError::Unknown("part of a range"));
+        }
+        let free = self.device_free(rank)?;
+        if size > free {
+            return Err(BackendError::OutOfMemory { rank, account, requested: size, free });
+        }
+        let range = self.ranges.get_mut(&range).ok_or(BackendError::Unknown("range"))?;
+        *range.mapped.entry(offset.0).or_default() += size;
+        Ok(())
+    }
+
+    fn unmap(&mut self, range: RangeId, offset: Bytes, size: Bytes) -> Result<(), BackendError> {
+        let range = self.ranges.get_mut(&range).ok_or(BackendError::Unknown("range"))?;
+        match range.mapped.remove(&offset.0) {
+            Some(mapped) if mapped == size => Ok(()),
+            _ => Err(BackendError::Unknown("part of a range")),
+        }
+    }
+
+    fn unreserve(&mut self, range: RangeId) -> Result<(), BackendError> {
+        match self.ranges.get(&range) {
+            Some(held) if held.mapped.is_empty() => {
+                self.ranges.remove(&range);
+                Ok(())
+            }
+            _ => Err(BackendError::Unknown("range")),
+        }
+    }
+
+    fn capture(
+        &mut self,
+        rank: Rank,
+        _batch: u64,
+        planned: Bytes,
+    ) -> Result<SegmentId, BackendError> {
+        self.allocate(rank, Account::Graphs, Place::Device, planned)
+    }
+
+    fn execute(&mut self, step: &StepWork) -> Result<StepReport, BackendError> {
+        Ok(StepReport { elapsed: step.time, measured: None })
+    }
+
+    fn move_kv(&mut self, rank: Rank, _way: KvMove, _size: Bytes) -> Result<(), BackendError> {
+        self.device(rank).map(|_| ())
     }
 }
 

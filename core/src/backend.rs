@@ -3,7 +3,11 @@
 //! Policy never lives in a backend. A backend reports, hands out and refuses; [`crate::engine`]
 //! decides. A server of `n` ranks is `n` rank memories driven in lockstep.
 
-use crate::{memory::ledger::Account, units::Bytes};
+use crate::{
+    memory::ledger::Account,
+    sched::Mode,
+    units::{Bytes, Nanos},
+};
 
 /// Index of a tensor- or pipeline-parallel rank, from 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -12,6 +16,10 @@ pub struct Rank(pub u32);
 /// A segment that a backend handed out; valid until it is freed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SegmentId(pub u64);
+
+/// A range of addresses that a backend reserved; memory is mapped into parts of it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct RangeId(pub u64);
 
 /// Where a segment lies.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -35,6 +43,39 @@ pub struct MemoryReading {
     pub free: Bytes,
     /// Held by other programs, where the backend can tell.
     pub others: Option<Bytes>,
+    /// What a real device said, where `free` is a declared reading; never decides anything.
+    pub measured_free: Option<Bytes>,
+}
+
+/// One forward pass, as a backend executes it; all ranks take part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StepWork {
+    /// Kind of the pass.
+    pub mode: Mode,
+    /// New tokens.
+    pub tokens: u64,
+    /// Requests.
+    pub requests: u64,
+    /// What the time model says it takes.
+    pub time: Nanos,
+}
+
+/// What a pass took.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StepReport {
+    /// Time that the run goes on by: the model's on a simulator and under ballast.
+    pub elapsed: Nanos,
+    /// Time that a real device took, where it was measured.
+    pub measured: Option<Nanos>,
+}
+
+/// Which way KV moves between the device and its host tier.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum KvMove {
+    /// Device to host (backup).
+    ToHost,
+    /// Host to device (load-back).
+    ToDevice,
 }
 
 /// Failures a backend can report. Running out of memory is an answer, never a panic.
@@ -127,4 +168,72 @@ pub trait Backend {
     ///
     /// [`BackendError::Unknown`] for a rank that does not exist.
     fn held(&self, rank: Rank) -> Result<Vec<(Account, Bytes)>, BackendError>;
+
+    /// Sets what other programs hold of the host's memory from now on.
+    ///
+    /// # Errors
+    ///
+    /// [`BackendError::OutOfMemory`] when they ask for more than is free.
+    fn set_host_others(&mut self, held: Bytes) -> Result<(), BackendError>;
+
+    /// Reserves addresses of one rank's device; costs no memory.
+    ///
+    /// # Errors
+    ///
+    /// [`BackendError::Unknown`] for a rank that does not exist; [`BackendError::OutOfMemory`] when
+    /// there are no addresses left.
+    fn reserve(
+        &mut self,
+        rank: Rank,
+        account: Account,
+        size: Bytes,
+    ) -> Result<RangeId, BackendError>;
+
+    /// Backs `size` bytes at `offset` of a range with memory.
+    ///
+    /// # Errors
+    ///
+    /// [`BackendError::OutOfMemory`]: nothing of this call is mapped.
+    fn map(&mut self, range: RangeId, offset: Bytes, size: Bytes) -> Result<(), BackendError>;
+
+    /// Takes the memory behind `size` bytes at `offset` away again.
+    ///
+    /// # Errors
+    ///
+    /// [`BackendError::Unknown`] for a part that is not mapped.
+    fn unmap(&mut self, range: RangeId, offset: Bytes, size: Bytes) -> Result<(), BackendError>;
+
+    /// Gives the addresses of a range back; nothing of it is mapped.
+    ///
+    /// # Errors
+    ///
+    /// [`BackendError::Unknown`] for a range that is not reserved or still mapped.
+    fn unreserve(&mut self, range: RangeId) -> Result<(), BackendError>;
+
+    /// Captures a graph for `batch` requests. Answers the segment that stands for it: what the driver took
+    /// beside the pool's segments, `planned` bytes on a simulator and at least that under ballast.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::allocate`].
+    fn capture(
+        &mut self,
+        rank: Rank,
+        batch: u64,
+        planned: Bytes,
+    ) -> Result<SegmentId, BackendError>;
+
+    /// Executes one pass on all ranks.
+    ///
+    /// # Errors
+    ///
+    /// [`BackendError::OutOfMemory`] of a pass that could not run; [`BackendError::DeviceLost`].
+    fn execute(&mut self, step: &StepWork) -> Result<StepReport, BackendError>;
+
+    /// Moves KV of one rank between its device and its host tier.
+    ///
+    /// # Errors
+    ///
+    /// [`BackendError::Unknown`] for a rank that does not exist; [`BackendError::DeviceLost`].
+    fn move_kv(&mut self, rank: Rank, way: KvMove, size: Bytes) -> Result<(), BackendError>;
 }

@@ -2,6 +2,7 @@
 
 mod mlx_start;
 mod refused;
+pub mod serving;
 mod sglang_start;
 pub mod startup;
 mod vllm_start;

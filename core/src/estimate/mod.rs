@@ -8,6 +8,7 @@ pub mod baseline;
 pub mod graphs;
 pub mod logits;
 pub mod moe;
+pub mod roofline;
 pub mod shape;
 pub mod vllm_profile;
 pub mod workspace;

@@ -1,0 +1,304 @@
+//! What a scheduler is to the engine: requests go in, batches come out, results come back.
+//!
+//! A scheduler knows tokens and slots, and nothing of bytes, backends or clocks. [`crate::engine`] joins
+//! it with memory and time.
+
+use crate::kv::Runs;
+
+/// A request, numbered by the client in the order of arrival.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct RequestId(pub u64);
+
+/// Whether the end-of-sequence token ends a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum EosRule {
+    /// It does.
+    #[default]
+    Ends,
+    /// It does not (`ignore_eos`): the request runs to its limit.
+    Ignored,
+}
+
+/// A request as it reaches the scheduler.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewRequest {
+    /// Who.
+    pub id: RequestId,
+    /// Ids of the prompt's tokens.
+    pub prompt: Runs,
+    /// Limit that the client asks for (`max_new_tokens`); `None`: as much as the engine allows.
+    pub max_new_tokens: Option<u64>,
+    /// Tokens after which the model ends its answer by itself. Only results depend on it: no decision may
+    /// read it before that token is made.
+    pub output_len: u64,
+    /// Whether that end counts.
+    pub eos: EosRule,
+    /// First prompt token whose logprob is asked for; `None`: none is.
+    pub logprob_start: Option<u64>,
+    /// Priority, where the engine schedules by it.
+    pub priority: Option<i64>,
+    /// Namespace of the prefix cache (LoRA, cache salt); 0 for the common one.
+    pub namespace: u64,
+}
+
+impl NewRequest {
+    /// A plain request.
+    #[must_use]
+    pub const fn plain(id: RequestId, prompt: Runs, output_len: u64) -> Self {
+        Self {
+            id,
+            prompt,
+            max_new_tokens: Some(output_len),
+            output_len,
+            eos: EosRule::Ends,
+            logprob_start: None,
+            priority: None,
+            namespace: 0,
+        }
+    }
+}
+
+/// What kind of forward pass.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Mode {
+    /// Prompt tokens only.
+    Prefill,
+    /// One token a request.
+    Decode,
+    /// Prompt tokens, and one token for each running request.
+    Mixed,
+}
+
+impl Mode {
+    /// Name in the decision log.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Prefill => "prefill",
+            Self::Decode => "decode",
+            Self::Mixed => "mixed",
+        }
+    }
+}
+
+/// One request's part of a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Row {
+    /// Who.
+    pub request: RequestId,
+    /// New tokens that are computed.
+    pub extend: u64,
+    /// Tokens before them whose KV exists.
+    pub prefix: u64,
+    /// Whether more of the prompt follows in a later batch, so that no token is sampled.
+    pub more_follows: bool,
+}
+
+/// One forward pass.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Batch {
+    /// Kind.
+    pub mode: Mode,
+    /// In batch order.
+    pub rows: Vec<Row>,
+}
+
+impl Batch {
+    /// New tokens of all rows.
+    #[must_use]
+    pub fn tokens(&self) -> u64 {
+        self.rows.iter().map(|row| row.extend).sum()
+    }
+
+    /// Tokens of all rows whose KV exists before the pass.
+    #[must_use]
+    pub fn prefix_tokens(&self) -> u64 {
+        self.rows.iter().map(|row| row.prefix).sum()
+    }
+}
+
+/// What one turn of the loop decided.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Turn {
+    /// A pass to execute.
+    Run(Batch),
+    /// Nothing to do until a request arrives. With requests waiting this is a hang.
+    Idle,
+}
+
+/// Why a request is not taken now.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Deferral {
+    /// Too few token slots, counting what the running requests may still take.
+    NoToken,
+    /// The budget of this prefill batch is spent.
+    Budget,
+    /// As many requests run as may run.
+    RunningFull,
+}
+
+impl Deferral {
+    /// Name in the decision log.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NoToken => "no_token",
+            Self::Budget => "budget",
+            Self::RunningFull => "running_full",
+        }
+    }
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Finish {
+    /// The model ended it.
+    Stop,
+    /// Its limit of new tokens.
+    Length,
+    /// The engine or the client gave it up.
+    Abort,
+}
+
+impl Finish {
+    /// Name in the decision log; the engines' own `finish_reason`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::Length => "length",
+            Self::Abort => "abort",
+        }
+    }
+}
+
+/// One decision of the scheduler, in the order of deciding.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Decision {
+    /// A request joins a prefill batch.
+    Admitted {
+        /// Who.
+        request: RequestId,
+        /// Tokens found in the prefix cache.
+        prefix: u64,
+        /// Tokens to compute in this batch.
+        extend: u64,
+        /// Whether its prompt is cut and goes on in the next batch.
+        chunked: bool,
+    },
+    /// The first request that could not join.
+    Deferred {
+        /// Who.
+        request: RequestId,
+        /// Why.
+        reason: Deferral,
+        /// Slots it needs, its reserve for output included.
+        needed: u64,
+        /// Slots that the budget still has; negative when promises exceed the pool.
+        available: i64,
+    },
+    /// Slots taken back from the prefix cache.
+    Evicted {
+        /// Slots asked for.
+        asked: u64,
+        /// Slots freed; nodes are freed whole.
+        freed: u64,
+    },
+    /// A running request gives its slots back and waits again.
+    Retracted {
+        /// Who.
+        request: RequestId,
+        /// Output tokens it keeps.
+        outputs: u64,
+        /// Slots it gives back: computed work that is lost.
+        slots: u64,
+    },
+    /// The new-token ratio after a retraction.
+    Ratio {
+        /// As the engine computes it.
+        new_token_ratio: f64,
+    },
+    /// A request is over.
+    Finished {
+        /// Who.
+        request: RequestId,
+        /// Output tokens.
+        outputs: u64,
+        /// How.
+        finish: Finish,
+    },
+    /// A request is turned away before it waits.
+    Refused {
+        /// Who.
+        request: RequestId,
+        /// Stable code.
+        code: &'static str,
+    },
+}
+
+/// The scheduler's own end: an error that stops its process.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Fatal {
+    /// Stable code, for example `decode_out_of_slots`.
+    pub code: &'static str,
+    /// The engine's own words, or ours where it has none.
+    pub message: String,
+}
+
+/// Use of the pool and of the queues at this moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Usage {
+    /// Token slots of the pool.
+    pub pool: u64,
+    /// Free slots.
+    pub available: u64,
+    /// Slots of the prefix cache that nobody uses.
+    pub evictable: u64,
+    /// Requests that decode.
+    pub running: u64,
+    /// Requests that wait.
+    pub waiting: u64,
+}
+
+impl Usage {
+    /// Slots in use, as the engine's log counts them (`#token`).
+    #[must_use]
+    pub const fn used(&self) -> u64 {
+        self.pool.saturating_sub(self.available).saturating_sub(self.evictable)
+    }
+}
+
+/// A scheduler, driven one turn at a time.
+///
+/// One turn is: [`Self::submit`] what has arrived, [`Self::turn`], execute its batch, [`Self::complete`].
+/// Decisions are appended to `log` in their order.
+pub trait Scheduler {
+    /// Takes a request in; it may be refused or shortened here.
+    fn submit(&mut self, request: NewRequest, log: &mut Vec<Decision>);
+
+    /// Gives a request up (the client left).
+    fn abort(&mut self, request: RequestId, log: &mut Vec<Decision>);
+
+    /// Decides the next batch and takes its slots.
+    ///
+    /// # Errors
+    ///
+    /// [`Fatal`] where the engine's scheduler dies.
+    fn turn(&mut self, log: &mut Vec<Decision>) -> Result<Turn, Fatal>;
+
+    /// Processes results after the batch of this turn was launched: those of this batch in the normal
+    /// loop, those of the batch before in the overlap loop. Called once a turn, also after
+    /// [`Turn::Idle`].
+    ///
+    /// # Errors
+    ///
+    /// [`Fatal`] where the engine's scheduler dies.
+    fn complete(&mut self, log: &mut Vec<Decision>) -> Result<(), Fatal>;
+
+    /// Whether no request waits, runs or has a result outstanding.
+    fn is_done(&self) -> bool;
+
+    /// Use of the pool.
+    fn usage(&self) -> Usage;
+}
