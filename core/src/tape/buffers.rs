@@ -113,6 +113,7 @@ buffers! {
     SORT_PAIRS: "sort.scratch.pairs", "torch.sort on CUDA, under 128 rows: pairs";
     SORT_KEYS: "sort.scratch.keys", "torch.sort on CUDA, under 128 rows: keys";
     SORT_RADIX: "sort.scratch.radix", "torch.sort on CUDA: double buffers of keys and values";
+    CUBLAS_WORKSPACE: "cublas.workspace", "PyTorch, getCUDABlasLtWorkspace of the capturing stream";
     // Closed-form peaks as one buffer; named by `estimate::activation::Instant`.
     PEAK_DENSE: "dense MLP", "closed form of estimate::activation";
     PEAK_EXPERTS: "experts", "closed form of estimate::activation";

@@ -1,6 +1,7 @@
 //! SGLang on a device: loads and estimates beside the pool.
 
 use super::sglang_tape::heaviest_tape;
+use super::transients;
 use super::{Basis, Case, CaseError, ModelKind, Policy, Prepared, contexts, device_spec};
 use plimsoll_backend_sim::{DeviceSpec, MachineSpec};
 use plimsoll_core::{
@@ -55,13 +56,22 @@ pub(super) fn prepare(case: &Case, args: &ServerArgs) -> Result<Prepared, CaseEr
     let graphs = graphs(case, args, shape.as_ref(), resolved.as_ref());
     let contexts = contexts(case, &devices, &free)?;
     let used = case.facts.load();
+    let late = late_draft(case, args);
+    let load_scratch = transients::while_loading(case, args, shape.as_ref(), load.value.mid);
+    let autotune_scratch = transients::while_tuning(case, args, shape.as_ref(), resolved.as_ref());
+    let draft_graphs = transients::draft_graphs(case, args, resolved.as_ref());
+    let capture = transients::capture(case, args, resolved.as_ref());
     let loads = contexts.into_iter().enumerate().map(|(rank, context)| RankLoad {
         context,
         weights: used.as_ref().map_or(load.value.mid, |fact| fact.get(rank)),
+        load_scratch: load_scratch.value.mid,
         // A measured use holds the draft's weights too.
         draft_weights: if used.is_some() { Bytes::ZERO } else { draft.value.mid },
+        late_draft_weights: late,
         workspaces: workspaces.value.mid,
+        autotune_scratch: autotune_scratch.value.mid,
         graphs: graphs.value.mid,
+        draft_graphs: draft_graphs.value.mid,
         unaccounted: Bytes::ZERO,
     });
     let loads = loads.collect();
@@ -74,6 +84,9 @@ pub(super) fn prepare(case: &Case, args: &ServerArgs) -> Result<Prepared, CaseEr
         free_before_load: free,
         load,
         draft,
+        load_scratch,
+        autotune_scratch,
+        draft_graphs,
         workspaces,
         graphs,
         need,
@@ -82,7 +95,7 @@ pub(super) fn prepare(case: &Case, args: &ServerArgs) -> Result<Prepared, CaseEr
         unknown,
     };
     let machine = MachineSpec { devices, host_available };
-    Ok(Prepared { machine, loads, policy: Policy::Sglang(Box::new(policy)), basis })
+    Ok(Prepared { machine, loads, capture, policy: Policy::Sglang(Box::new(policy)), basis })
 }
 
 /// Total that programs see: as read, else the catalog's with the spread over drivers.
@@ -189,6 +202,14 @@ fn draft(case: &Case, args: &ServerArgs) -> Figure {
     }
 }
 
+/// Weights of a draft that loads once the target is complete.
+fn late_draft(case: &Case, args: &ServerArgs) -> Bytes {
+    match &case.model.draft_weights {
+        Some(figure) if !draft_weights_resident(args.version) => figure.value.mid,
+        Some(_) | None => Bytes::ZERO,
+    }
+}
+
 fn workspaces(
     case: &Case,
     args: &ServerArgs,
@@ -282,7 +303,7 @@ const fn prefill_step(tokens: u64, prefix_tokens: u64) -> Step {
     Step { phase: Phase::Prefill, tokens, prefix_tokens, logits_rows: 1 }
 }
 
-fn run_inputs(args: &ServerArgs, shape: &ShapeInputs, case: &Case) -> RunInputs {
+pub(super) fn run_inputs(args: &ServerArgs, shape: &ShapeInputs, case: &Case) -> RunInputs {
     let quantization = case.model.geometry().and_then(|m| m.quantization.as_ref());
     let bits = quantization.map(|q| q.weight_bits);
     let moe_kernel = match (quantization.map(|q| q.method.as_str()), bits) {

@@ -17,18 +17,27 @@ pub(super) fn heaviest_tape(
     chunk: &PrefillChunk,
 ) -> Option<Tape> {
     let tape_model = TapeModel::from_geometry(model).ok()?;
-    let experts = experts(model, device, run)?;
     let tape = |code: &Code| {
-        let setup = Setup {
-            experts,
-            shared_experts: run.shared_experts,
-            mla_prefix: run.mla_prefix,
-            ..Setup::plain(*code, run.tp)
-        };
+        let setup = setup(*code, model, device, run)?;
         prefill_chunk(&tape_model, &setup, chunk).ok()
     };
     let largest = |tape: &Tape| tape.largest().map(|live| live.bytes);
     Code::sglang(run.version).iter().filter_map(tape).max_by_key(largest)
+}
+
+/// What runs a step of this model; `None` for expert kernels without a tape.
+pub(super) fn setup(
+    code: Code,
+    model: &ModelGeometry,
+    device: &DeviceProfile,
+    run: &RunInputs,
+) -> Option<Setup> {
+    Some(Setup {
+        experts: experts(model, device, run)?,
+        shared_experts: run.shared_experts,
+        mla_prefix: run.mla_prefix,
+        ..Setup::plain(code, run.tp)
+    })
 }
 
 fn experts(model: &ModelGeometry, device: &DeviceProfile, run: &RunInputs) -> Option<Experts> {
