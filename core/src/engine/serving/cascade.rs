@@ -9,6 +9,36 @@ use crate::{
     units::Nanos,
 };
 
+/// Who words an out-of-memory error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wording {
+    /// `torch.OutOfMemoryError` of this release.
+    Torch(TorchVersion),
+    /// Metal, through MLX.
+    Metal,
+}
+
+impl Wording {
+    /// The error as the server's log shows it.
+    fn text(self, failure: &OutOfMemoryAt) -> String {
+        match self {
+            Self::Torch(version) => failure.error.text(version, failure.rank.0, &[]),
+            // Source: the status that Metal gives a command buffer which found no memory.
+            Self::Metal => "[METAL] Command buffer execution failed: Insufficient Memory \
+                            (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)"
+                .to_owned(),
+        }
+    }
+
+    /// The exception's name.
+    pub(super) const fn exception(self) -> &'static str {
+        match self {
+            Self::Torch(_) => "torch.OutOfMemoryError",
+            Self::Metal => "RuntimeError (Metal: insufficient memory)",
+        }
+    }
+}
+
 /// What failed, where the run stood.
 pub(super) struct Moment {
     pub(super) step: u64,
@@ -19,7 +49,7 @@ pub(super) struct Moment {
 }
 
 /// The refused request, as torch and the device tell it.
-pub(super) fn out_of_memory(failure: &OutOfMemoryAt, torch: TorchVersion, when: &Moment) -> Record {
+pub(super) fn out_of_memory(failure: &OutOfMemoryAt, wording: Wording, when: &Moment) -> Record {
     let error = &failure.error;
     Record::of("out_of_memory", failure.rank)
         .with("account", Account::Activations.name())
@@ -29,7 +59,7 @@ pub(super) fn out_of_memory(failure: &OutOfMemoryAt, torch: TorchVersion, when: 
         .with("allocated_bytes", error.allocated)
         .with("reserved_bytes", error.reserved)
         .with("buffer", failure.buffer.to_string().as_str())
-        .with("message", error.text(torch, failure.rank.0, &[]).as_str())
+        .with("message", wording.text(failure).as_str())
         .with("step", when.step)
         .with("at_ns", when.at.0)
 }

@@ -14,6 +14,7 @@ mod served;
 #[cfg(test)]
 mod tests;
 
+pub use cascade::Wording;
 pub use changes::{Change, TimedChange, When};
 pub use clients::{Arrival, Clients, Sampling, SamplingChoice};
 pub use pass::{Pass, PassTapes, PassTime};
@@ -24,7 +25,7 @@ use crate::{
     backend::{Backend, BackendError, Rank, StepWork},
     decision::{DecisionSink, Record},
     memory::{
-        caching_allocator::{AddressOrder, History, Options, Setup, TorchVersion},
+        caching_allocator::{AddressOrder, History, Options, Setup},
         ledger::Account,
     },
     sched::{Batch, Decision, Mode, RequestId, Scheduler, Turn},
@@ -59,8 +60,8 @@ pub struct Serving<'a> {
     pub changes: &'a [TimedChange],
     /// Options of the caching allocator.
     pub options: Options,
-    /// Release of torch, for its texts.
-    pub torch: TorchVersion,
+    /// Who words an out-of-memory error.
+    pub wording: Wording,
     /// Where the run stops.
     pub limits: Limits,
 }
@@ -414,12 +415,12 @@ impl<'m, 'a> Server<'m, 'a> {
             requests: failure.requests,
         };
         let refused = &failure.refused;
-        self.log.push(cascade::out_of_memory(refused, self.parts.torch, &when));
+        self.log.push(cascade::out_of_memory(refused, self.parts.wording, &when));
         for record in cascade::ledgers(self.backend) {
             self.log.push(record);
         }
         self.log.push(cascade::step_failed(&when));
-        let why = format!("torch.OutOfMemoryError in {}", failure.mode.name());
+        let why = format!("{} in {}", self.parts.wording.exception(), failure.mode.name());
         self.fall(refused.rank, &why);
     }
 
