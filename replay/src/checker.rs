@@ -95,6 +95,7 @@ impl Checker {
             "capacity_read" => self.capacity(record),
             "reading" => self.reading(record),
             "segment_allocated" => self.segment(record),
+            "segment_freed" => self.freed(record),
             "tenant_changed" => self.tenant(record),
             "pool_sized" => self.pool(record),
             "host_read" => self.host_available = number(record, "available_bytes"),
@@ -158,6 +159,19 @@ impl Checker {
         *state.by_account.entry(account).or_default() += size;
         if free.is_some_and(|free| size > free) {
             self.say(record, format!("{size} B taken where {} B were free", free.unwrap_or(0)));
+        }
+    }
+
+    fn freed(&mut self, record: &Record) {
+        let (size, account) = (number(record, "size_bytes").unwrap_or(0), text(record, "account"));
+        let account = account.to_owned();
+        let Some(state) = self.rank(record) else { return };
+        let held = state.by_account.entry(account).or_default();
+        let there = *held >= size;
+        *held = held.saturating_sub(size);
+        state.held = state.held.saturating_sub(size);
+        if !there {
+            self.say(record, format!("{size} B given back that are not held"));
         }
     }
 

@@ -296,7 +296,10 @@ fn level(plan: &Plan) -> Level {
 fn headline(plan: &Plan) -> String {
     match &plan.ran.start.end {
         StartEnd::Refused(refused) => return refused.message.clone(),
-        StartEnd::OutOfMemory(error) => return format!("the start dies: {error}"),
+        StartEnd::OutOfMemory(error) => {
+            let doing = plan.ran.start.died.map_or("", |doing| doing.words());
+            return format!("the start dies {doing}: {error}");
+        }
         StartEnd::Ready => {}
     }
     let Some(left) = plan.left else { return "nothing is known of what is left".to_owned() };
