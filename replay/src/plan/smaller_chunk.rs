@@ -1,6 +1,6 @@
 //! The largest smaller prefill chunk that would fit where the chosen one does not.
 
-use super::Plan;
+use super::{KilledBy, Plan, passes::Passes};
 use crate::start::{self, Case, CaseLaunch};
 use plimsoll_core::units::Bytes;
 
@@ -21,7 +21,7 @@ pub(super) fn find(case: &Case, plan: &Plan) -> Option<SmallerChunk> {
     let CaseLaunch::Sglang(args) = &case.launch else { return None };
     let left = plan.left?.mid;
     let need = plan.need.as_ref()?.1.value.mid;
-    if need <= left {
+    if need <= left && !plan.kills.plain.as_ref().is_some_and(KilledBy::is_prompts) {
         return None;
     }
     let figure = plan.ran.start.figure("chunked_prefill_size")?;
@@ -33,9 +33,13 @@ pub(super) fn find(case: &Case, plan: &Plan) -> Option<SmallerChunk> {
         // The fraction stays: an automatic one would move with the chunk.
         smaller.mem_fraction_static = plan.fraction;
         let launch = CaseLaunch::Sglang(Box::new(smaller));
-        let ran = start::run(&Case { launch, ..case.clone() }).ok()?;
+        let case = Case { launch, ..case.clone() };
+        let ran = start::run(&case).ok()?;
+        let served = Passes::of(&case, &ran).is_none_or(|mut passes| {
+            passes.limits.prefills().iter().all(|pass| passes.dies(pass, left).is_none())
+        });
         let need = ran.basis.need?.1.value.mid;
-        if need <= left {
+        if need <= left && served {
             return Some(SmallerChunk { tokens: chunk, need });
         }
     }
