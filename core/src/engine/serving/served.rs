@@ -21,6 +21,8 @@ pub enum ServeEnd {
     Fatal(Fatal),
     /// The device is gone.
     Lost(String),
+    /// The user ended it.
+    Interrupted,
 }
 
 impl ServeEnd {
@@ -34,6 +36,7 @@ impl ServeEnd {
             Self::Limit(_) => "max_steps",
             Self::Fatal(_) => "fatal",
             Self::Lost(_) => "lost",
+            Self::Interrupted => "interrupted",
         }
     }
 }
