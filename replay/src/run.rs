@@ -13,7 +13,10 @@ use crate::{
 };
 use plimsoll_core::{
     decision::{self, DecisionSink, Digest, Value},
-    engine::startup::{Refused, StartEnd},
+    engine::{
+        serving::{Limits, ServeEnd},
+        startup::{Refused, StartEnd},
+    },
     figure::FigureValue,
     units::Bytes,
 };
@@ -68,7 +71,6 @@ impl ScenarioRun {
     #[must_use]
     pub fn passed(&self) -> bool {
         if self.scenario.expect.is_empty() {
-            use plimsoll_core::engine::serving::ServeEnd;
             let lived = |run: &ServedRun| run.served.end == ServeEnd::Finished;
             return self.ran.start.end == StartEnd::Ready && self.served.as_ref().is_none_or(lived);
         }
@@ -136,14 +138,16 @@ pub fn run_with(
     let assembled = assemble::of_scenario(&scenario, file)?;
     let mut sink = RunSink::new(&scenario, options.record)?;
     let (ran, mut machine) = start::run_on(&assembled.case, options.machine, &mut sink)?;
-    let served = match &scenario.workload {
-        Some(workload) if ran.start.end == StartEnd::Ready => {
-            let mut clients = workload.clients(scenario.seed);
+    let served = match scenario.clients() {
+        Some(mut clients) if ran.start.end == StartEnd::Ready => {
             let changes = scenario.timed_changes(machine.ranks());
             let load = Load {
                 clients: &mut clients,
                 changes: &changes,
-                limits: scenario.limits.limits(),
+                limits: Limits {
+                    max_steps: scenario.limits.max_steps,
+                    max_time: scenario.limits.max_time,
+                },
                 interrupted: options.interrupted,
             };
             Some(serve::serve(&assembled, &ran, machine.as_mut(), load, &mut sink)?)
@@ -285,6 +289,9 @@ pub fn outcome_of(ran: &Ran, served: Option<&ServedRun>) -> Outcome {
         put("suggested_gpu_memory_utilization", fraction("--gpu-memory-utilization"));
         let longest = remedy_value(refused, "--max-model-len").and_then(|v| v.parse().ok());
         put("estimated_max_model_len", longest.map(Figure::Count));
+    }
+    if let Some(run) = served {
+        serve::figures::add(&mut outcome, run);
     }
     outcome
 }

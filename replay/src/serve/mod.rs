@@ -1,5 +1,6 @@
 //! A started server under its workload: the scheduler, the passes and the clients of a case put together.
 
+pub(crate) mod figures;
 mod sglang;
 #[cfg(test)]
 mod tests;
