@@ -14,4 +14,5 @@ pub mod run;
 pub mod scenario;
 pub mod start;
 pub mod wire;
+pub mod workload;
 pub mod yaml;
