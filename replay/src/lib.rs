@@ -13,6 +13,8 @@ pub mod problem;
 pub mod record;
 pub mod run;
 pub mod scenario;
+pub mod serve;
 pub mod start;
 pub mod wire;
+pub mod workload;
 pub mod yaml;

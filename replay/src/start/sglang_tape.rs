@@ -16,13 +16,27 @@ pub(super) fn heaviest_tape(
     run: &RunInputs,
     chunk: &PrefillChunk,
 ) -> Option<Tape> {
+    let (tape_model, setup) = pass_setup(model, device, run, chunk)?;
+    prefill_chunk(&tape_model, &setup, chunk).ok()
+}
+
+/// The model for tapes, and the layer code with the largest single request among those that the release
+/// may run, judged by `chunk`; `None` where no tape is known.
+pub(crate) fn pass_setup(
+    model: &ModelGeometry,
+    device: &DeviceProfile,
+    run: &RunInputs,
+    chunk: &PrefillChunk,
+) -> Option<(TapeModel, Setup)> {
     let tape_model = TapeModel::from_geometry(model).ok()?;
-    let tape = |code: &Code| {
-        let setup = setup(*code, model, device, run)?;
-        prefill_chunk(&tape_model, &setup, chunk).ok()
+    let largest = |setup: &Setup| {
+        let tape = prefill_chunk(&tape_model, setup, chunk).ok()?;
+        tape.largest().map(|live| live.bytes)
     };
-    let largest = |tape: &Tape| tape.largest().map(|live| live.bytes);
-    Code::sglang(run.version).iter().filter_map(tape).max_by_key(largest)
+    let setups = Code::sglang(run.version).iter().map(|code| setup(*code, model, device, run));
+    let heaviest = setups.flatten().max_by_key(largest)?;
+    largest(&heaviest)?;
+    Some((tape_model, heaviest))
 }
 
 /// What runs a step of this model; `None` for expert kernels without a tape.

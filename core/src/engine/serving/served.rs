@@ -21,6 +21,8 @@ pub enum ServeEnd {
     Fatal(Fatal),
     /// The device is gone.
     Lost(String),
+    /// The user ended it.
+    Interrupted,
 }
 
 impl ServeEnd {
@@ -31,9 +33,11 @@ impl ServeEnd {
             Self::Finished => "finished",
             Self::OutOfMemory(_) => "out_of_memory",
             Self::Hung => "hung",
-            Self::Limit(_) => "max_steps",
+            Self::Limit(Limit::Steps) => "max_steps",
+            Self::Limit(Limit::Time) => "max_time",
             Self::Fatal(_) => "fatal",
             Self::Lost(_) => "lost",
+            Self::Interrupted => "interrupted",
         }
     }
 }
@@ -105,7 +109,7 @@ impl Totals {
             Decision::Finished { finish: Finish::Abort, .. } => self.aborted += 1,
             Decision::Finished { .. } => self.finished += 1,
             Decision::Refused { .. } => self.refused += 1,
-            Decision::Retracted { .. } => self.retractions += 1,
+            Decision::Retracted { .. } | Decision::Preempted { .. } => self.retractions += 1,
             Decision::Evicted { freed, .. } => self.evicted_tokens += freed,
             Decision::Admitted { .. } | Decision::Deferred { .. } | Decision::Ratio { .. } => {}
         }
