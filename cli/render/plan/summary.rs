@@ -80,7 +80,7 @@ fn prefill(plan: &Plan) -> Option<String> {
 /// The smallest mix that kills the start; where plain requests do not, what input logprobs do.
 fn killed_by(plan: &Plan) -> Option<String> {
     match (&plan.kills.plain, &plan.kills.on_demand) {
-        (Some(plain), _) => Some(format!("killed  {} is enough", plain.words())),
+        (Some(plain), _) => Some(format!("killed  {} {}", plain.words(), plain.verb())),
         (None, Some(asked)) => {
             Some(format!("killed  by no plain request within the limits, but by {}", asked.words()))
         }

@@ -51,16 +51,25 @@ pub struct KilledBy {
 }
 
 impl KilledBy {
+    /// The verb that [`Self::words`] asks for.
+    #[must_use]
+    pub const fn verb(&self) -> &'static str {
+        match self.kind {
+            MixKind::ShortPrompts | MixKind::Sampling => "are enough",
+            MixKind::OnePrompt | MixKind::CachedPrefix | MixKind::InputLogprobs => "is enough",
+        }
+    }
+
     /// Whether prompts alone do it, without many requests that sample at once.
     #[must_use]
     pub fn is_prompts(&self) -> bool {
         self.kind < MixKind::Sampling
     }
 
-    /// The mix in words, as the subject of "is enough".
+    /// The mix in words, the subject of [`Self::verb`].
     #[must_use]
     pub fn words(&self) -> String {
-        let (requests, tokens) = (self.requests, group_thousands(self.tokens));
+        let (requests, tokens) = (group_thousands(self.requests), group_thousands(self.tokens));
         match self.kind {
             MixKind::OnePrompt if self.prefix_tokens > 0 => {
                 let whole = group_thousands(self.tokens.saturating_add(self.prefix_tokens));

@@ -61,6 +61,7 @@ pub(super) fn prepare(case: &Case, args: &ServerArgs) -> Result<Prepared, CaseEr
     let autotune_scratch = transients::while_tuning(case, args, shape.as_ref(), resolved.as_ref());
     let draft_graphs = transients::draft_graphs(case, args, resolved.as_ref());
     let capture = transients::capture(case, args, resolved.as_ref());
+    let graphs = transients::explain_graphs(graphs, &capture);
     let loads = contexts.into_iter().enumerate().map(|(rank, context)| RankLoad {
         context,
         weights: used.as_ref().map_or(load.value.mid, |fact| fact.get(rank)),

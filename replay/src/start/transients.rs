@@ -119,6 +119,16 @@ pub(super) fn capture(case: &Case, args: &ServerArgs, resolved: Option<&Resolved
     played().unwrap_or_default()
 }
 
+/// The graphs' figure with what the sum divides into.
+pub(super) fn explain_graphs(graphs: Figure, capture: &Capture) -> Figure {
+    if capture.batches.is_empty() || graphs.value.mid == Bytes::ZERO {
+        return graphs;
+    }
+    let shares = capture.divide(graphs.value.mid);
+    let pool: Bytes = shares.pool.iter().copied().sum();
+    graphs.with("private pool, played", pool).with("driver and not explained", shares.driver)
+}
+
 /// Graphs of the draft: drafting and its extension are captured for each size.
 ///
 /// Source: SGLang EAGLE worker, `init_cuda_graphs` (draft decode and draft extend); sizes by the fit of

@@ -144,3 +144,77 @@ impl SegmentSource for Taken {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        estimate::shape::{AttentionShape, MlpNames, QkNorm, ShapeInputs},
+        tape::{Code, Family, LayerMlp, Setup as TapeSetup, TapeModel, captured_decode},
+        units::MIB,
+    };
+    use proptest::prelude::*;
+
+    fn tapes(batches: &[u64], layers: usize) -> Vec<Tape> {
+        let shape = ShapeInputs {
+            hidden: 4096,
+            attention: AttentionShape::Gqa { q_heads: 32, kv_heads: 8, head_dim: 128 },
+            dense_intermediate: 14_336,
+            moe: None,
+            vocab: 128_256,
+            layers: layers as u64,
+            mlp_names: MlpNames::Reused,
+            qk_norm: QkNorm::Absent,
+        };
+        let layers = vec![LayerMlp::Dense; layers];
+        let model = TapeModel { shape, layers, family: Family::Llama };
+        let setup = TapeSetup::plain(Code::Sglang0508, 1);
+        let workspace = |nth| if nth == 0 { Bytes::mib(32) } else { Bytes::ZERO };
+        let tape = |(nth, batch): (usize, &u64)| {
+            captured_decode(&model, &setup, *batch, workspace(nth)).unwrap()
+        };
+        batches.iter().enumerate().map(tape).collect()
+    }
+
+    fn pool(batches: &[u64], layers: usize) -> Bytes {
+        Capture::play(batches.to_vec(), &tapes(batches, layers), Bytes::gib(80)).unwrap().pool()
+    }
+
+    #[test]
+    fn smaller_graphs_reuse_what_the_largest_took() {
+        let largest = pool(&[256], 3);
+        // Logits of 256 rows in 16 bits, and the workspace.
+        assert!(largest.0 > (63 + 32) * MIB, "{largest}");
+        let all: Vec<u64> = (1..=32).rev().map(|n| n * 8).collect();
+        let taken = pool(&all, 3);
+        assert!(taken.0 < largest.0 + largest.0 / 5, "{taken} for all, {largest} for the largest");
+        // Smallest first, every size needs blocks of its own.
+        let upwards: Vec<u64> = all.iter().rev().copied().collect();
+        assert!(pool(&upwards, 3) > taken);
+    }
+
+    #[test]
+    fn three_layers_take_what_thirty_take() {
+        assert_eq!(pool(&[256, 64, 8], 3), pool(&[256, 64, 8], 30));
+    }
+
+    proptest! {
+        #[test]
+        fn shares_are_the_known_sum(
+            known in 0..10_000_000_000_u64,
+            segments in proptest::collection::vec(1..500_000_000_u64, 0..9),
+            graphs in 1..80_usize,
+        ) {
+            let batches = (0..graphs as u64).collect();
+            let pool_segments = segments.into_iter().map(Bytes).collect();
+            let capture = Capture { batches, pool_segments };
+            let shares = capture.divide(Bytes(known));
+            let pool: Bytes = shares.pool.iter().copied().sum();
+            prop_assert_eq!(pool + shares.driver, Bytes(known));
+            prop_assert!(pool <= capture.pool());
+            let driver: Bytes =
+                shares.by_graph(&capture.batches).into_iter().map(|(_, bytes)| bytes).sum();
+            prop_assert_eq!(driver, shares.driver);
+        }
+    }
+}
