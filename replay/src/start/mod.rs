@@ -5,6 +5,8 @@ mod mlx;
 mod model;
 mod sglang;
 mod sglang_tape;
+#[cfg(test)]
+mod tests;
 mod transients;
 mod vllm;
 
