@@ -251,7 +251,7 @@ pub(crate) fn device_spec(case: &Case, total: Bytes) -> DeviceSpec {
         },
         driver_reserve: capacity.saturating_sub(total),
         others: case.facts.others.as_ref().map_or(Bytes::ZERO, |fact| fact.get(0)),
-        granularity: Bytes::ZERO,
+        ..DeviceSpec::of_capacity(capacity)
     }
 }
 
