@@ -340,7 +340,11 @@ impl<B: Backend + ?Sized, S: DecisionSink> Starter<'_, B, S> {
             let reading = self.backend.memory(rank)?;
             free.push(reading.free);
             let record = Record::of("reading", rank).with("point", name);
-            self.sink.record(record.with("free_bytes", reading.free.0));
+            let record = record.with("free_bytes", reading.free.0);
+            self.sink.record(match reading.measured_free {
+                Some(measured) => record.measured("measured_free_bytes", measured.0),
+                None => record,
+            });
         }
         let free = FreeByRank(free);
         self.start.readings.push((name, free.clone()));

@@ -8,6 +8,8 @@ mod sglang_tape;
 mod vllm;
 
 pub use facts::{Fact, Facts};
+pub(crate) use sglang::run_inputs;
+pub(crate) use sglang_tape::pass_setup;
 pub use model::{CaseModel, KnownCellModel, ModelKind};
 
 use crate::scenario::value::MAX_RANKS;
