@@ -183,7 +183,10 @@ mod tests {
         let got = pool.extend(&[part(0, 2, None), part(5, 7, Some(99))]).unwrap();
         assert_eq!(got, [Runs::of(1, 2), Runs::of(3, 2)]);
         pool.free(&Runs::of(1, 2));
-        assert_eq!(pool.decode(&[(2, 9), (3, 9), (4, 9)]).unwrap(), [5, 6, 1].into_iter().collect());
+        assert_eq!(
+            pool.decode(&[(2, 9), (3, 9), (4, 9)]).unwrap(),
+            [5, 6, 1].into_iter().collect()
+        );
         assert_eq!(pool.decode(&[(2, 9), (3, 9)]), None);
         assert_eq!(pool.available(), 1);
     }
@@ -193,12 +196,10 @@ mod tests {
         let mut pool = SlotAllocator::new(64, 16, PageFree::Ascending);
         let got = pool.extend(&[part(0, 20, None), part(0, 3, None)]).unwrap();
         assert_eq!(got, [Runs::of(16, 20), Runs::of(48, 3)]);
-        assert_eq!(pool.extend(&[part(20, 40, Some(35))]).unwrap(), [[
-            Run { first: 36, len: 12 },
-            Run { first: 64, len: 8 }
-        ]
-        .into_iter()
-        .collect()]);
+        assert_eq!(
+            pool.extend(&[part(20, 40, Some(35))]).unwrap(),
+            [[Run { first: 36, len: 12 }, Run { first: 64, len: 8 }].into_iter().collect()]
+        );
         assert_eq!(pool.available(), 0);
         // A stack: the pages of a call ascend, and stand before the others.
         pool.free(&[Run { first: 48, len: 3 }, Run { first: 16, len: 2 }].into_iter().collect());

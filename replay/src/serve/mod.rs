@@ -1,6 +1,9 @@
 //! A started server under its workload: the scheduler, the passes and the clients of a case put together.
 
 mod sglang;
+#[cfg(test)]
+mod tests;
+mod time;
 
 use crate::{
     assemble::Assembled,
@@ -85,7 +88,8 @@ pub fn serve(
             sglang::parts(case, args, ran)?
         }
         _ => {
-            let message = "this version runs vLLM's start only, not its scheduler: leave `workload` out";
+            let message =
+                "this version runs vLLM's start only, not its scheduler: leave `workload` out";
             return Err(ServeError::NotExecuted(message.to_owned()));
         }
     };

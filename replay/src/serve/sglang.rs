@@ -84,7 +84,9 @@ fn config(args: &ServerArgs, ran: &Ran, resolved: &Resolved) -> Result<SglangCon
             Some("lof") => QueuePolicy::Lof,
             Some(other) => {
                 let known = "fcfs, lpm, dfs-weight and lof";
-                return Err(settings(format!("--schedule-policy {other}: this version runs {known}")));
+                return Err(settings(format!(
+                    "--schedule-policy {other}: this version runs {known}"
+                )));
             }
         },
         conservativeness: flags.schedule_conservativeness.unwrap_or(1.0),
@@ -107,11 +109,7 @@ fn config(args: &ServerArgs, ran: &Ran, resolved: &Resolved) -> Result<SglangCon
                 .and_then(|threshold| i64::try_from(threshold).ok())
                 .unwrap_or(PriorityOptions::default().threshold),
         }),
-        ..SglangConfig::new(
-            args.version,
-            count(ran, "max_total_num_tokens")?,
-            resolved.context_len,
-        )
+        ..SglangConfig::new(args.version, count(ran, "max_total_num_tokens")?, resolved.context_len)
     })
 }
 
@@ -120,8 +118,7 @@ fn prefix_cache(args: &ServerArgs) -> Result<PrefixCache, ServeError> {
         return Ok(PrefixCache::Off);
     }
     let policy = match args.scheduling.radix_eviction_policy.as_deref() {
-        None | Some("lru") => EvictionPolicy::Lru,
-        Some("lfu") => EvictionPolicy::Lfu,
+        None | Some("lru" | "lfu") => EvictionPolicy::Lru,
         Some("fifo") => EvictionPolicy::Fifo,
         Some("mru") => EvictionPolicy::Mru,
         Some("filo") => EvictionPolicy::Filo,
@@ -195,9 +192,6 @@ fn notes(args: &ServerArgs, resolved: &Resolved) -> Vec<String> {
     note(args.dp_size > 1, "data-parallel ranks are sized, and run as one scheduler");
     note(args.ep_size > 1, "expert parallelism is sized; its exchange buffers are not executed");
     note(resolved.speculation.is_some(), "speculation is sized; steps decode one token each");
-    note(
-        args.enable_hierarchical_cache,
-        "the host cache is sized and held; KV is not moved to it",
-    );
+    note(args.enable_hierarchical_cache, "the host cache is sized and held; KV is not moved to it");
     notes
 }

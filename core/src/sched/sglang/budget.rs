@@ -3,7 +3,7 @@
 use super::{
     SglangScheduler,
     config::{MixedChunk, signed, unsigned},
-    detail::{BudgetView, Considered, Consideration, Verdict},
+    detail::{BudgetView, Consideration, Considered, Verdict},
     request::{CLIP, Idx},
 };
 use crate::sched::EosRule;
@@ -57,7 +57,9 @@ impl SglangScheduler {
     /// The budget at the start of a prefill attempt.
     pub(super) fn open_budget(&self) -> Budget {
         let mixed = match self.config.mixed_chunk {
-            MixedChunk::On if self.config.chunked_prefill_size.is_some() => self.running.len() as u64,
+            MixedChunk::On if self.config.chunked_prefill_size.is_some() => {
+                self.running.len() as u64
+            }
             _ => 0,
         };
         // Summed first, in running order, as the engine does.

@@ -67,8 +67,7 @@ impl SglangScheduler {
         let committed = self.rules.need_by_committed();
         let takes_page = |at: &&Idx| {
             let request = &self.requests[**at];
-            let filled =
-                if committed { request.slots.len() } else { request.len() + lag - 1 };
+            let filled = if committed { request.slots.len() } else { request.len() + lag - 1 };
             filled.is_multiple_of(page)
         };
         let need = members.iter().filter(takes_page).count() as u64 * page;

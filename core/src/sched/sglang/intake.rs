@@ -131,8 +131,9 @@ impl SglangScheduler {
     fn worse_than(&self, newcomer: Idx) -> Option<usize> {
         self.config.priority?;
         let rank = |at: Idx| self.rank(at);
-        let worst = (0..self.waiting.len())
-            .max_by_key(|place| (rank(self.waiting[*place]), self.requests[self.waiting[*place]].entry))?;
+        let worst = (0..self.waiting.len()).max_by_key(|place| {
+            (rank(self.waiting[*place]), self.requests[self.waiting[*place]].entry)
+        })?;
         (rank(newcomer) < rank(self.waiting[worst])).then_some(worst)
     }
 

@@ -1,10 +1,6 @@
 //! Slots, rows and the prefix cache of requests: taken, stored, given back.
 
-use super::{
-    SglangScheduler,
-    config::FinishKey,
-    request::Idx,
-};
+use super::{SglangScheduler, config::FinishKey, request::Idx};
 use crate::{
     kv::{Inserted, NodeId, RadixTree, Runs},
     sched::{Decision, Fatal},
@@ -67,7 +63,11 @@ impl SglangScheduler {
             .map(|slots| (slots.len(), slots.last().unwrap_or(0)))
             .collect();
         let Some(slots) = self.slots.decode(&ends) else {
-            return Err(out_of_slots("decode_out_of_slots", members.len() as u64, self.reachable()));
+            return Err(out_of_slots(
+                "decode_out_of_slots",
+                members.len() as u64,
+                self.reachable(),
+            ));
         };
         for (at, slot) in members.iter().zip(slots.values()) {
             self.requests[*at].slots.push_value(slot);

@@ -29,9 +29,7 @@ pub use config::{
     ConfigError, FinishKey, LoopKind, MixedChunk, OutputIds, PrefixCache, PriorityOptions,
     PriorityOrder, QueuePolicy, SglangConfig, TooLong,
 };
-pub use detail::{
-    BudgetView, Considered, Consideration, Placed, Preemption, TurnDetail, Verdict,
-};
+pub use detail::{BudgetView, Consideration, Considered, Placed, Preemption, TurnDetail, Verdict};
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -40,7 +38,9 @@ use self::{
     request::{Idx, Slab},
     rules::Rules,
 };
-use super::{Batch, Decision, Deferral, Fatal, Mode, NewRequest, RequestId, Row, Scheduler, Turn, Usage};
+use super::{
+    Batch, Decision, Deferral, Fatal, Mode, NewRequest, RequestId, Row, Scheduler, Turn, Usage,
+};
 use crate::kv::{RadixTree, RequestRows, SlotAllocator, TreeOptions};
 
 /// A batch that was launched.
@@ -205,7 +205,9 @@ impl SglangScheduler {
 
     /// Brings what was prefilled in the turn before into the running batch.
     fn merge_last(&mut self, chunked: Option<Idx>) {
-        let Some(last) = self.last.as_mut().filter(|last| last.mode != Mode::Decode) else { return };
+        let Some(last) = self.last.as_mut().filter(|last| last.mode != Mode::Decode) else {
+            return;
+        };
         let count = last.members.len();
         let mut members = std::mem::take(&mut last.members);
         let remembered = last.chunked;

@@ -1,13 +1,8 @@
 //! Preemption: running requests of low priority give way.
 
 use super::{
-    SglangScheduler,
-    budget::Budget,
-    config::signed,
-    detail::Preemption,
-    memory::Keep,
-    ratio::RETRACT_STEPS,
-    request::Idx,
+    SglangScheduler, budget::Budget, config::signed, detail::Preemption, memory::Keep,
+    ratio::RETRACT_STEPS, request::Idx,
 };
 use crate::sched::Decision;
 

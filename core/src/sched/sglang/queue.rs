@@ -135,7 +135,8 @@ impl SglangScheduler {
             by_node.entry(it.node).or_default().push(it.at);
         }
         let order = tree.heavy_first(&weights);
-        self.waiting = order.iter().flat_map(|node| by_node.remove(node).unwrap_or_default()).collect();
+        self.waiting =
+            order.iter().flat_map(|node| by_node.remove(node).unwrap_or_default()).collect();
     }
 }
 
