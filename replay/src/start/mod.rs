@@ -8,7 +8,7 @@ mod sglang_tape;
 mod vllm;
 
 pub use facts::{Fact, Facts};
-pub use model::{CaseModel, KnownCellModel, ModelKind};
+pub use model::{CaseModel, DividedModel, KnownCellModel, ModelKind};
 pub(crate) use sglang::run_inputs;
 pub(crate) use sglang_tape::pass_setup;
 
