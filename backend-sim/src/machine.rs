@@ -2,7 +2,7 @@
 
 use crate::{
     HostHeld,
-    faults::{Fault, Phase, Trigger},
+    faults::{FailAt, Fault, Phase, Trigger},
     memory::Memory,
     pages::PageId,
     ranges::Range,
@@ -35,7 +35,7 @@ pub struct SimBackend {
     ranges: BTreeMap<RangeId, Range>,
     faults: Vec<(Fault, Phase)>,
     next: u64,
-    fail_at: Option<u64>,
+    fail_at: Option<FailAt>,
     takes: u64,
     steps: u64,
     elapsed: Nanos,
@@ -232,7 +232,7 @@ impl SimBackend {
         let free = self.memory.takeable(rank)?;
         let now = self.takes;
         self.takes += 1;
-        if self.fail_at == Some(now) {
+        if self.fail_at.is_some_and(|fail| fail.covers(now)) {
             return Err(BackendError::OutOfMemory { rank, account, requested, free });
         }
         Ok(())

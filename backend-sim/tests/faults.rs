@@ -1,7 +1,7 @@
 //! Faults: each changes what it names, when it says, and nothing else.
 
 use crate::{free, held, machine, step, two_cards};
-use plimsoll_backend_sim::{Fault, MachineSpec, Trigger};
+use plimsoll_backend_sim::{FailAt, Fault, MachineSpec, Trigger};
 use plimsoll_core::{
     backend::{Backend as _, BackendError, Place, Rank},
     memory::ledger::Account,
@@ -99,7 +99,7 @@ fn a_leak_grows_with_every_step_until_a_step_fails() {
 #[test]
 fn the_call_that_is_to_fail_fails_and_changes_nothing() {
     for fail_at in 0..5 {
-        let mut sim = machine(MachineSpec { fail_at: Some(fail_at), ..two_cards() });
+        let mut sim = machine(MachineSpec { fail_at: Some(FailAt::once(fail_at)), ..two_cards() });
         let mut failed = 0;
         let mut made = Vec::new();
         for size in [Bytes(1), Bytes::gib(1), Bytes::mib(1)] {
