@@ -11,3 +11,4 @@ mod faults;
 mod fuzz;
 mod scenario;
 mod wire;
+mod workload;
