@@ -81,8 +81,8 @@ pub enum Fault {
         /// Size of the cache.
         size: Bytes,
     },
-    /// The server loses memory of a rank's device for good with every step; a step that finds nothing left
-    /// to lose is out of memory.
+    /// The server loses memory of a rank's device for good with every step, until nothing is left. No step
+    /// fails by that alone: the next one that needs a new segment does.
     Leak {
         /// Whose device.
         rank: Rank,

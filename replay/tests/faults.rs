@@ -20,7 +20,7 @@ use plimsoll_replay::{
     serve::{Load, serve},
     start::{self, Machine, Ran},
 };
-use std::{cell::RefCell, path::Path, rc::Rc};
+use std::{cell::Cell, path::Path};
 
 const LLAMA: &str = "
 name: test/llama
@@ -36,18 +36,26 @@ fn case() -> Assembled {
     assemble::of_scenario(&scenario, Path::new("llama.yaml")).unwrap()
 }
 
+/// A start, its machine and records.
+struct Started {
+    ran: Ran,
+    machine: Machine,
+    records: Vec<Record>,
+    capacity: Bytes,
+}
+
 /// Starts on the machine that `change` makes of the case's own.
-fn start_on(case: &Assembled, change: impl FnOnce(&mut MachineSpec)) -> (Ran, Machine, Bytes) {
-    let seen = Rc::new(RefCell::new(Bytes::ZERO));
+fn start_on(case: &Assembled, change: impl Fn(&mut MachineSpec)) -> Started {
+    let capacity = Cell::new(Bytes::ZERO);
     let make = |spec: &MachineSpec| {
         let mut spec = spec.clone();
         change(&mut spec);
-        *seen.borrow_mut() = spec.devices[0].capacity;
+        capacity.set(spec.devices[0].capacity);
         Ok(Box::new(SimBackend::new(spec)?) as Machine)
     };
-    let (ran, machine) = start::run_on(&case.case, make).unwrap();
-    let capacity = *seen.borrow();
-    (ran, machine, capacity)
+    let mut records = Vec::new();
+    let (ran, machine) = start::run_on(&case.case, &make, &mut records).unwrap();
+    Started { ran, machine, records, capacity: capacity.get() }
 }
 
 fn closes(machine: &Machine, capacity: Bytes) {
@@ -69,10 +77,11 @@ fn a_start_survives_a_failure_at_any_allocation() {
     let case = case();
     let mut failed = 0;
     for fail_at in 0.. {
-        let (ran, machine, capacity) =
-            start_on(&case, |spec| spec.fail_at = Some(FailAt::once(fail_at)));
+        let fail_at = Some(FailAt::once(fail_at));
+        let Started { ran, machine, records, capacity } =
+            start_on(&case, |spec| spec.fail_at = fail_at);
         closes(&machine, capacity);
-        let ledgers = ran.records.iter().filter(|record| record.kind == "ledger").count();
+        let ledgers = records.iter().filter(|record| record.kind == "ledger").count();
         match ran.start.end {
             StartEnd::OutOfMemory(_) => assert!(ledgers > 0, "the end says who held what"),
             StartEnd::Ready => break,
@@ -84,13 +93,13 @@ fn a_start_survives_a_failure_at_any_allocation() {
     assert!(failed >= 10, "{failed} allocations");
 }
 
-/// Requests that are all there at once.
+/// A short request, and longer ones a millisecond apart, so that later passes are larger.
 struct Burst(Vec<Arrival>);
 
 impl Burst {
     fn of(count: u64) -> Self {
         let arrival = |id| Arrival {
-            at: Nanos(0),
+            at: Nanos(id * 1_000_000),
             request: NewRequest::plain(RequestId(id), Runs::of((id + 1) << 32, 700 + id * 300), 20),
             sampling: Sampling::default(),
         };
@@ -99,8 +108,8 @@ impl Burst {
 }
 
 impl Clients for Burst {
-    fn take(&mut self, _: Nanos) -> Option<Arrival> {
-        self.0.pop()
+    fn take(&mut self, now: Nanos) -> Option<Arrival> {
+        self.0.pop_if(|arrival| arrival.at <= now)
     }
 
     fn next_at(&self) -> Option<Nanos> {
@@ -114,15 +123,16 @@ impl Clients for Burst {
     }
 }
 
-fn run(case: &Assembled, change: impl FnOnce(&mut MachineSpec)) -> (ServeEnd, Vec<Record>) {
-    let (ran, mut machine, capacity) = start_on(case, change);
+fn run(case: &Assembled, change: impl Fn(&mut MachineSpec)) -> ServeEnd {
+    let Started { ran, mut machine, mut records, capacity } = start_on(case, change);
     assert_eq!(ran.start.end, StartEnd::Ready);
     let limits = Limits { max_steps: 1000, max_time: Nanos(u64::MAX) };
     let mut clients = Burst::of(12);
-    let load = Load { clients: &mut clients, changes: &[], limits };
-    let served = serve(case, &ran, machine.as_mut(), load).unwrap();
+    let interrupted = &|| false;
+    let load = Load { clients: &mut clients, changes: &[], limits, interrupted };
+    let served = serve(case, &ran, machine.as_mut(), load, &mut records).unwrap();
     closes(&machine, capacity);
-    (served.served.end, served.records)
+    served.served.end
 }
 
 #[test]
@@ -131,16 +141,16 @@ fn a_run_survives_a_failure_at_any_allocation() {
     // The first call that the start does not make.
     let ready = |at: &u64| {
         let fail_at = Some(FailAt::once(*at));
-        start_on(&case, |spec| spec.fail_at = fail_at).0.start.end == StartEnd::Ready
+        start_on(&case, |spec| spec.fail_at = fail_at).ran.start.end == StartEnd::Ready
     };
     let first = (0_u64..).find(ready).unwrap();
-    assert_eq!(run(&case, |_| ()).0, ServeEnd::Finished);
+    assert_eq!(run(&case, |_| ()), ServeEnd::Finished);
     let mut died = 0;
     for call in first.. {
         // Refused once, the allocator gives back what it had cached, and asks again.
-        let once = run(&case, |spec| spec.fail_at = Some(FailAt::once(call))).0;
+        let once = run(&case, |spec| spec.fail_at = Some(FailAt::once(call)));
         assert_eq!(once, ServeEnd::Finished, "call {call}");
-        match run(&case, |spec| spec.fail_at = Some(FailAt { call, times: u64::MAX })).0 {
+        match run(&case, |spec| spec.fail_at = Some(FailAt { call, times: u64::MAX })) {
             ServeEnd::Finished => break,
             ServeEnd::OutOfMemory(_) => died += 1,
             other => panic!("call {call}: {other:?}"),
@@ -152,19 +162,21 @@ fn a_run_survives_a_failure_at_any_allocation() {
 #[test]
 fn a_leak_ends_a_run_that_would_have_finished() {
     let case = case();
-    let leak = |each_step| Fault::Leak { rank: Rank(1), each_step };
-    let (slow, _) = run(&case, |spec| spec.faults = vec![leak(Bytes(1000))]);
+    let leak = |each_step| vec![Fault::Leak { rank: Rank(1), each_step }];
+    let slow = run(&case, |spec| spec.faults = leak(Bytes(1000)));
     assert_eq!(slow, ServeEnd::Finished);
-    let (fast, _) = run(&case, |spec| spec.faults = vec![leak(Bytes::gib(2))]);
-    assert!(fast != ServeEnd::Finished, "{fast:?}");
+    let fast = run(&case, |spec| spec.faults = leak(Bytes::gib(6)));
+    let ServeEnd::OutOfMemory(failure) = fast else { panic!("{fast:?}") };
+    assert_eq!(failure.refused.rank, Rank(1));
 }
 
 #[test]
 fn a_relaunch_before_memory_is_back_sizes_a_smaller_pool() {
     let case = case();
     let remains = |until| Fault::Tenant { rank: Rank(0), from: None, until, size: Bytes::gib(7) };
-    let pool = |faults| {
-        let (ran, machine, capacity) = start_on(&case, |spec| spec.faults = faults);
+    let pool = |faults: Vec<Fault>| {
+        let Started { ran, machine, capacity, .. } =
+            start_on(&case, |spec| spec.faults.clone_from(&faults));
         closes(&machine, capacity);
         assert_eq!(ran.start.end, StartEnd::Ready);
         tokens(&ran)
@@ -183,9 +195,9 @@ fn a_neighbour_between_the_last_reading_and_the_pool_is_not_in_the_pool() {
     // Capacity, before loading, after loading; then the pool is taken.
     let from = Some(Trigger::AfterReading { rank: Rank(0), nth: 3 });
     let neighbour = |size| Fault::Tenant { rank: Rank(0), from, until: None, size };
-    let end = |size| start_on(&case, |spec| spec.faults = vec![neighbour(size)]).0;
+    let end = |size| start_on(&case, |spec| spec.faults = vec![neighbour(size)]).ran;
     let small = end(Bytes::gib(2));
     assert_eq!(small.start.end, StartEnd::Ready);
-    assert_eq!(tokens(&small), tokens(&start_on(&case, |_| ()).0));
+    assert_eq!(tokens(&small), tokens(&start_on(&case, |_| ()).ran));
     assert!(matches!(end(Bytes::gib(40)).start.end, StartEnd::OutOfMemory(_)));
 }
