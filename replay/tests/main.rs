@@ -7,6 +7,7 @@
 
 mod claims;
 mod docs;
+mod faults;
 mod fuzz;
 mod scenario;
 mod wire;
