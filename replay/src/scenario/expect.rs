@@ -32,10 +32,8 @@ pub enum Ending {
     HostOutOfMemory,
     /// Requests wait, and nothing will ever run.
     Hung,
-    /// `limits.max_steps` was reached.
+    /// `limits.max_steps` or `limits.max_time` was reached.
     MaxSteps,
-    /// `limits.max_time` was reached.
-    MaxTime,
     /// The scheduler ended its own process, for example for lack of slots.
     Fatal,
 }
@@ -52,7 +50,6 @@ impl Ending {
             Self::HostOutOfMemory => "host_out_of_memory",
             Self::Hung => "hung",
             Self::MaxSteps => "max_steps",
-            Self::MaxTime => "max_time",
             Self::Fatal => "fatal",
         }
     }
