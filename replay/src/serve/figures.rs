@@ -6,7 +6,7 @@ use crate::{
     scenario::expect::Ending,
 };
 use plimsoll_core::{
-    engine::serving::{PassFailure, ServeEnd, Totals},
+    engine::serving::{Limit, PassFailure, ServeEnd, Totals},
     sched::Mode,
     units::{Bytes, Nanos},
 };
@@ -18,8 +18,9 @@ pub(crate) const fn ending(end: &ServeEnd) -> Ending {
         ServeEnd::Finished => Ending::Finished,
         ServeEnd::OutOfMemory(_) => Ending::OutOfMemory,
         ServeEnd::Hung => Ending::Hung,
+        ServeEnd::Limit(Limit::Time) => Ending::MaxTime,
         // A run that the user ended proves as little as one that its limits ended.
-        ServeEnd::Limit(_) | ServeEnd::Interrupted => Ending::MaxSteps,
+        ServeEnd::Limit(Limit::Steps) | ServeEnd::Interrupted => Ending::MaxSteps,
         ServeEnd::Fatal(_) | ServeEnd::Lost(_) => Ending::Fatal,
     }
 }
