@@ -9,5 +9,6 @@ mod claims;
 mod docs;
 mod fuzz;
 mod scenario;
+mod weaker;
 mod wire;
 mod workload;

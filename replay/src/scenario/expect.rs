@@ -32,8 +32,10 @@ pub enum Ending {
     HostOutOfMemory,
     /// Requests wait, and nothing will ever run.
     Hung,
-    /// `limits.max_steps` or `limits.max_time` was reached.
+    /// `limits.max_steps` was reached.
     MaxSteps,
+    /// `limits.max_time` was reached.
+    MaxTime,
     /// The scheduler ended its own process, for example for lack of slots.
     Fatal,
 }
@@ -50,6 +52,7 @@ impl Ending {
             Self::HostOutOfMemory => "host_out_of_memory",
             Self::Hung => "hung",
             Self::MaxSteps => "max_steps",
+            Self::MaxTime => "max_time",
             Self::Fatal => "fatal",
         }
     }
