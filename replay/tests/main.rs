@@ -10,5 +10,6 @@ mod docs;
 mod faults;
 mod fuzz;
 mod scenario;
+mod weaker;
 mod wire;
 mod workload;
