@@ -1,6 +1,7 @@
 //! Scenario files, their claims, and the decision log: what goes into a run and what comes out.
 
 pub mod assemble;
+pub mod ballast;
 pub mod checker;
 pub mod diff;
 pub mod digest;

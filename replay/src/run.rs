@@ -121,6 +121,7 @@ fn wire_value(value: &Value) -> FieldValue {
     match value {
         Value::Int(n) => FieldValue::from(i64::try_from(*n).unwrap_or(i64::MAX)),
         Value::Float(x) => FieldValue::from(*x),
+        Value::Flag(flag) => FieldValue::from(*flag),
         Value::Text(text) => FieldValue::from(text.as_str()),
         Value::Null => FieldValue::from("unknown"),
         Value::Ints(list) => FieldValue::List(list.iter().map(|n| FieldValue::from(*n)).collect()),

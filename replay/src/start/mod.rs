@@ -13,7 +13,7 @@ pub use model::{CaseModel, KnownCellModel, ModelKind};
 use crate::scenario::value::MAX_RANKS;
 use plimsoll_backend_sim::{DeviceSpec, MachineSpec, SimBackend, TotalReading};
 use plimsoll_core::{
-    backend::{Backend as _, BackendError, Rank},
+    backend::{Backend, BackendError, Rank},
     decision::{DecisionSink, Record},
     device::DeviceProfile,
     engine::{
@@ -154,14 +154,30 @@ pub struct Ran {
 ///
 /// [`CaseError`]; a start that the engine refuses is a result, not an error.
 pub fn run(case: &Case) -> Result<Ran, CaseError> {
+    run_on(case, |machine| Ok(Box::new(SimBackend::new(machine.clone())?))).map(|(ran, _)| ran)
+}
+
+/// A machine that a start was made on.
+pub type Machine = Box<dyn Backend>;
+
+/// Starts the case on the machine that `make` builds from its description, and hands that machine back
+/// with the server's segments on it.
+///
+/// # Errors
+///
+/// [`CaseError`], also when `make` fails.
+pub fn run_on(
+    case: &Case,
+    make: impl FnOnce(&MachineSpec) -> Result<Machine, CaseError>,
+) -> Result<(Ran, Machine), CaseError> {
     let mut prepared = prepare(case)?;
     settle_graphs(case, &mut prepared)?;
     let Prepared { machine, loads, mut policy, basis } = prepared;
-    let mut backend = SimBackend::new(machine)?;
+    let mut backend = make(&machine)?;
     let mut records = Vec::new();
-    let start = drive(&mut backend, &mut policy, &mut records, &loads, &case.tenants);
-    let ledger = ledger(&backend, &basis, &start)?;
-    Ok(Ran { start, policy, basis, ledger, records })
+    let start = drive(backend.as_mut(), &mut policy, &mut records, &loads, &case.tenants);
+    let ledger = ledger(backend.as_ref(), &basis, &start)?;
+    Ok((Ran { start, policy, basis, ledger, records }, backend))
 }
 
 fn prepare(case: &Case) -> Result<Prepared, CaseError> {
@@ -178,7 +194,7 @@ fn prepare(case: &Case) -> Result<Prepared, CaseError> {
 }
 
 fn drive<S: DecisionSink>(
-    backend: &mut SimBackend,
+    backend: &mut dyn Backend,
     policy: &mut Policy,
     sink: &mut S,
     loads: &[RankLoad],
@@ -262,7 +278,7 @@ pub(crate) fn contexts(
 }
 
 /// The account of rank 0 at the end, every row with its derivation.
-fn ledger(backend: &SimBackend, basis: &Basis, start: &Start) -> Result<Ledger, CaseError> {
+fn ledger(backend: &dyn Backend, basis: &Basis, start: &Start) -> Result<Ledger, CaseError> {
     let held = backend.held(Rank(0))?;
     let capacity = held.iter().map(|(_, bytes)| *bytes).sum();
     let mut ledger = Ledger::new(capacity);
