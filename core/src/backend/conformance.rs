@@ -211,6 +211,7 @@ const TAKEN: [Account; 9] = [
 
 /// Rows are in order, none twice, none empty; they sum to the capacity at any moment; `free` is the reading.
 fn accounts_close<B: Backend>(machine: &mut B, bench: &Bench) -> Verdict {
+    let start = see(machine)?;
     for rank in ranks(machine) {
         let whole = capacity(machine, rank)?;
         let at_rest = did("held", machine.held(rank))?;
@@ -233,6 +234,7 @@ fn accounts_close<B: Backend>(machine: &mut B, bench: &Bench) -> Verdict {
         for segment in taken {
             did("free", machine.free(segment))?;
         }
+        unchanged("after all was freed", &start, &see(machine)?, bench)?;
     }
     Ok(())
 }
