@@ -13,6 +13,7 @@ pub mod problem;
 pub mod record;
 pub mod run;
 pub mod scenario;
+pub mod serve;
 pub mod start;
 pub mod wire;
 pub mod yaml;

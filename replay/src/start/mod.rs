@@ -9,6 +9,8 @@ mod vllm;
 
 pub use facts::{Fact, Facts};
 pub use model::{CaseModel, KnownCellModel, ModelKind};
+pub(crate) use sglang::run_inputs;
+pub(crate) use sglang_tape::pass_setup;
 
 use crate::scenario::value::MAX_RANKS;
 use plimsoll_backend_sim::{DeviceSpec, MachineSpec, SimBackend, TotalReading};

@@ -139,6 +139,10 @@ impl<'a> ServingLog<'a> {
                 .with("request", request.0)
                 .with("output_tokens", *outputs)
                 .with("lost_tokens", *slots),
+            Decision::Preempted { request, outputs, slots, .. } => new("preempted")
+                .with("request", request.0)
+                .with("output_tokens", *outputs)
+                .with("lost_tokens", *slots),
             Decision::Ratio { new_token_ratio } => {
                 new("ratio").with("new_token_ratio", *new_token_ratio)
             }

@@ -105,7 +105,7 @@ impl Totals {
             Decision::Finished { finish: Finish::Abort, .. } => self.aborted += 1,
             Decision::Finished { .. } => self.finished += 1,
             Decision::Refused { .. } => self.refused += 1,
-            Decision::Retracted { .. } => self.retractions += 1,
+            Decision::Retracted { .. } | Decision::Preempted { .. } => self.retractions += 1,
             Decision::Evicted { freed, .. } => self.evicted_tokens += freed,
             Decision::Admitted { .. } | Decision::Deferred { .. } | Decision::Ratio { .. } => {}
         }
