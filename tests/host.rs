@@ -9,3 +9,4 @@ mod faulty;
 mod lockstep;
 #[cfg(target_os = "linux")]
 mod resident;
+mod starts;
