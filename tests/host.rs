@@ -9,4 +9,5 @@ mod faulty;
 mod lockstep;
 #[cfg(target_os = "linux")]
 mod resident;
+mod serving;
 mod starts;

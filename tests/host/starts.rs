@@ -4,6 +4,7 @@ use plimsoll_backend_host::{self as host, HostBackend, HostSpec, Limit, RankSpec
 use plimsoll_backend_sim::{DeviceSpec, MachineSpec, SimBackend, TotalReading};
 use plimsoll_core::{
     backend::{Backend, BackendError, Rank},
+    decision::Record,
     memory::ledger::Account,
     units::Bytes,
 };
@@ -33,7 +34,8 @@ fn rank_spec(device: &DeviceSpec) -> RankSpec {
     }
 }
 
-fn in_memory(machine: &MachineSpec) -> Result<HostBackend, BackendError> {
+/// The simulator's machine in real memory.
+pub(super) fn in_memory(machine: &MachineSpec) -> Result<HostBackend, BackendError> {
     HostBackend::new(&HostSpec {
         ranks: machine.devices.iter().map(rank_spec).collect(),
         host_available: machine.host_available,
@@ -55,8 +57,8 @@ fn cases() -> Vec<(String, start::Case)> {
 }
 
 /// All that must agree between backends.
-fn decisions(ran: &Ran) -> Vec<String> {
-    ran.records.iter().filter_map(|record| wire_record(record).decision_line()).collect()
+pub(super) fn decisions(records: &[Record]) -> Vec<String> {
+    records.iter().filter_map(|record| wire_record(record).decision_line()).collect()
 }
 
 fn on(
@@ -87,7 +89,7 @@ fn every_scenario_starts_in_real_memory_as_on_the_simulator() {
             }
         };
         let (ran, mut machine) = really;
-        assert_eq!(decisions(&simulated), decisions(&ran), "{name}");
+        assert_eq!(decisions(&simulated.records), decisions(&ran.records), "{name}");
         assert_eq!(simulated.ledger, ran.ledger, "{name}");
         // What the accounts say is what is really mapped, host pools included.
         let print = meter.read();
@@ -117,7 +119,7 @@ fn ballast_in_real_memory_decides_as_declared() {
         let simulated = on(&case, |m| Ok(Box::new(SimBackend::new(m.clone())?)));
         match (simulated, made) {
             (Ok((simulated, _)), Ok((ran, _))) => {
-                assert_eq!(decisions(&simulated), decisions(&ran), "{name}");
+                assert_eq!(decisions(&simulated.records), decisions(&ran.records), "{name}");
             }
             (simulated, made) => assert_eq!(simulated.map(|_| ()), made.map(|_| ()), "{name}"),
         }
