@@ -8,7 +8,7 @@ mod sglang_tape;
 mod vllm;
 
 pub use facts::{Fact, Facts};
-pub use model::{CaseModel, KnownCellModel, ModelKind};
+pub use model::{CaseModel, DividedModel, KnownCellModel, ModelKind};
 pub(crate) use sglang::run_inputs;
 pub(crate) use sglang_tape::pass_setup;
 
@@ -253,7 +253,7 @@ pub(crate) fn device_spec(case: &Case, total: Bytes) -> DeviceSpec {
         },
         driver_reserve: capacity.saturating_sub(total),
         others: case.facts.others.as_ref().map_or(Bytes::ZERO, |fact| fact.get(0)),
-        granularity: Bytes::ZERO,
+        ..DeviceSpec::of_capacity(capacity)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::sglang_tape::heaviest_tape;
 use super::{Basis, Case, CaseError, ModelKind, Policy, Prepared, contexts, device_spec};
-use plimsoll_backend_sim::{DeviceSpec, MachineSpec};
+use plimsoll_backend_sim::{DeviceSpec, HostSpec, MachineSpec};
 use plimsoll_core::{
     device::Platform as DevicePlatform,
     engine::{
@@ -81,7 +81,7 @@ pub(super) fn prepare(case: &Case, args: &ServerArgs) -> Result<Prepared, CaseEr
         transient,
         unknown,
     };
-    let machine = MachineSpec { devices, host_available };
+    let machine = MachineSpec::new(devices, HostSpec::of_available(host_available));
     Ok(Prepared { machine, loads, policy: Policy::Sglang(Box::new(policy)), basis })
 }
 
