@@ -4,7 +4,7 @@
 
 use crate::spec::{HostSpec, Limit, RankSpec};
 use plimsoll_core::{
-    backend::{BackendError, Place, Rank},
+    backend::{BackendError, HostLimit, Place, Rank},
     memory::ledger::Account,
     units::Bytes,
 };
@@ -46,6 +46,18 @@ pub(crate) struct Claim {
 impl Claim {
     pub(crate) const fn device(rank: Rank, account: Account) -> Self {
         Self { rank, account, place: Place::Device }
+    }
+
+    /// The refusal of this claim for now.
+    pub(crate) const fn out_of_memory(self, requested: Bytes, free: Bytes) -> BackendError {
+        let Self { rank, account, place } = self;
+        match place {
+            Place::Device => BackendError::OutOfMemory { rank, account, requested, free },
+            Place::Host => {
+                let limit = HostLimit::Host;
+                BackendError::HostOutOfMemory { rank, account, limit, requested, free }
+            }
+        }
     }
 }
 
@@ -130,35 +142,43 @@ impl Broker {
     ///
     /// # Errors
     ///
-    /// [`BackendError::TooLarge`] and, while the broker refuses, [`BackendError::OutOfMemory`].
+    /// As [`Self::exact`].
     pub(crate) fn segment(&self, claim: Claim, size: Bytes) -> Result<Bytes, BackendError> {
         let budget = self.budget(claim)?;
         let Claim { rank, account, .. } = claim;
         let capacity = budget.usable;
-        let refused = |requested| BackendError::TooLarge { rank, account, requested, capacity };
-        if size > capacity && self.limit == Limit::Broker {
-            return Err(refused(size));
-        }
         // A size near 2^64 has no multiple above it.
-        let unit = budget.granularity.0.max(1);
-        let rounded = size.0.checked_next_multiple_of(unit).map(Bytes).ok_or(refused(size))?;
-        if rounded > capacity && self.limit == Limit::Broker {
-            return Err(refused(rounded));
-        }
-        self.room(claim, rounded)?;
+        let rounded = size.0.checked_next_multiple_of(budget.granularity.0.max(1)).map(Bytes);
+        let rounded =
+            rounded.ok_or(BackendError::TooLarge { rank, account, requested: size, capacity })?;
+        self.exact(claim, rounded)?;
         Ok(rounded)
     }
 
-    /// Whether `size` more, exactly, may be taken now.
+    /// Whether `size`, exactly, may be taken; takes nothing.
     ///
     /// # Errors
     ///
-    /// [`BackendError::OutOfMemory`] while the broker refuses.
-    pub(crate) fn room(&self, claim: Claim, size: Bytes) -> Result<(), BackendError> {
-        let free = self.budget(claim)?.free();
-        if size > free && self.limit == Limit::Broker {
+    /// While the broker refuses: [`BackendError::TooLarge`], and as [`Self::room`].
+    pub(crate) fn exact(&self, claim: Claim, size: Bytes) -> Result<(), BackendError> {
+        let capacity = self.budget(claim)?.usable;
+        if size > capacity && self.limit == Limit::Broker {
             let Claim { rank, account, .. } = claim;
-            return Err(BackendError::OutOfMemory { rank, account, requested: size, free });
+            return Err(BackendError::TooLarge { rank, account, requested: size, capacity });
+        }
+        self.room(claim, size)
+    }
+
+    /// Whether `requested` more may be taken now.
+    ///
+    /// # Errors
+    ///
+    /// While the broker refuses: [`BackendError::OutOfMemory`] of a device,
+    /// [`BackendError::HostOutOfMemory`] of the host.
+    pub(crate) fn room(&self, claim: Claim, requested: Bytes) -> Result<(), BackendError> {
+        let free = self.budget(claim)?.free();
+        if requested > free && self.limit == Limit::Broker {
+            return Err(claim.out_of_memory(requested, free));
         }
         Ok(())
     }

@@ -31,7 +31,7 @@ const STAGE: usize = 4 << 20;
 ///
 /// A mapping that the kernel refuses is told apart from a refusal of the broker: under
 /// [`Limit::Broker`] it is [`BackendError::DeviceLost`], since this computer cannot carry the machine; under
-/// [`Limit::Kernel`] it is [`BackendError::OutOfMemory`].
+/// [`Limit::Kernel`] it is [`BackendError::OutOfMemory`], or [`BackendError::HostOutOfMemory`] for the host.
 #[derive(Debug)]
 pub struct HostBackend {
     broker: Broker,
@@ -122,10 +122,7 @@ impl HostBackend {
     fn refused(&mut self, claim: Claim, requested: Bytes, error: &io::Error) -> BackendError {
         let Claim { rank, account, .. } = claim;
         match self.broker.limit() {
-            Limit::Kernel => {
-                let free = self.kernel.now().unwrap_or_default();
-                BackendError::OutOfMemory { rank, account, requested, free }
-            }
+            Limit::Kernel => claim.out_of_memory(requested, self.kernel.now().unwrap_or_default()),
             Limit::Broker => BackendError::DeviceLost(format!(
                 "the kernel refused to map {requested} for {} of rank {}: {error}",
                 account.label(),
@@ -140,6 +137,15 @@ impl HostBackend {
             Limit::Broker => counted,
             Limit::Kernel => self.kernel.now().unwrap_or(counted),
         }
+    }
+
+    /// Takes a segment that the broker allows.
+    fn take(&mut self, claim: Claim, size: Bytes) -> Result<SegmentId, BackendError> {
+        let region = self.region(claim, size)?;
+        self.broker.take(claim, size);
+        let id = SegmentId(self.name());
+        self.segments.insert(id, Segment { claim, region });
+        Ok(id)
     }
 
     const fn name(&mut self) -> u64 {
@@ -209,11 +215,7 @@ impl Backend for HostBackend {
     ) -> Result<SegmentId, BackendError> {
         let claim = Claim { rank, account, place };
         let size = self.broker.segment(claim, size)?;
-        let region = self.region(claim, size)?;
-        self.broker.take(claim, size);
-        let id = SegmentId(self.name());
-        self.segments.insert(id, Segment { claim, region });
-        Ok(id)
+        self.take(claim, size)
     }
 
     fn free(&mut self, segment: SegmentId) -> Result<(), BackendError> {
@@ -250,11 +252,12 @@ impl Backend for HostBackend {
 
     fn map(&mut self, range: RangeId, offset: Bytes, size: Bytes) -> Result<(), BackendError> {
         let held = self.range(range)?;
-        if !held.is_vacant(offset, size) {
+        let claim = Claim::device(held.rank, held.account);
+        let unit = self.broker.spec(held.rank)?.granularity;
+        if !held.is_vacant(offset, size, unit) {
             return Err(BackendError::Unknown("vacant part of a range"));
         }
-        let claim = Claim::device(held.rank, held.account);
-        self.broker.room(claim, size)?;
+        self.broker.exact(claim, size)?;
         let touch = self.purse.leave(claim.account, size);
         let held = self.ranges.get_mut(&range).ok_or(BackendError::Unknown("range"))?;
         held.map(offset, size, touch).map_err(|error| self.refused(claim, size, &error))?;
@@ -265,10 +268,11 @@ impl Backend for HostBackend {
 
     fn unmap(&mut self, range: RangeId, offset: Bytes, size: Bytes) -> Result<(), BackendError> {
         let held = self.ranges.get_mut(&range).ok_or(BackendError::Unknown("range"))?;
-        if !held.is_mapped(offset, size) {
+        let claim = Claim::device(held.rank, held.account);
+        let unit = self.broker.spec(held.rank)?.granularity;
+        if !held.is_mapped(offset, size, unit) {
             return Err(BackendError::Unknown("mapped part of a range"));
         }
-        let claim = Claim::device(held.rank, held.account);
         let given = held.unmap(offset, size).map_err(|error| self.refused(claim, size, &error))?;
         self.purse.refund(Owner::of(claim.account), given.mapped, given.touched);
         self.broker.give(claim, size);
@@ -283,14 +287,16 @@ impl Backend for HostBackend {
         Ok(())
     }
 
-    /// A graph is memory of its account, touched like what a driver fills at a capture.
+    /// A graph is memory of its account, exactly as planned, touched like what a driver fills at a capture.
     fn capture(
         &mut self,
         rank: Rank,
         _batch: u64,
         planned: Bytes,
     ) -> Result<SegmentId, BackendError> {
-        self.allocate(rank, Account::Graphs, Place::Device, planned)
+        let claim = Claim::device(rank, Account::Graphs);
+        self.broker.exact(claim, planned)?;
+        self.take(claim, planned)
     }
 
     /// Touches a little of what is live again, as far as the policy says. `elapsed` is the model's time.
@@ -309,7 +315,8 @@ impl Backend for HostBackend {
         Ok(StepReport { elapsed: step.time, measured: Some(Nanos(took)) })
     }
 
-    /// Copies real bytes, through a buffer of 4 MiB a side and no more than the policy's of one move.
+    /// Copies real bytes, through a buffer of 4 MiB a side and no more than the policy's of one move. The
+    /// tiers themselves need not be held here: under ballast the host's is declared only.
     fn move_kv(&mut self, rank: Rank, way: KvMove, size: Bytes) -> Result<(), BackendError> {
         self.broker.spec(rank)?;
         let mut left = usize::try_from(size.min(self.policy.copy).0).unwrap_or(usize::MAX);

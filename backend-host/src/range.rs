@@ -38,9 +38,11 @@ impl Range {
         self.parts.is_empty()
     }
 
-    /// The end of a part, if it has one inside the range.
-    fn end(&self, offset: Bytes, size: Bytes) -> Option<u64> {
-        offset.0.checked_add(size.0).filter(|end| *end <= self.size.0)
+    /// The end of a part, if it lies in the range and has a size, in whole units; unit 0 is a byte.
+    fn end(&self, offset: Bytes, size: Bytes, unit: Bytes) -> Option<u64> {
+        let unit = unit.0.max(1);
+        let whole = offset.0.is_multiple_of(unit) && size.0.is_multiple_of(unit) && size.0 > 0;
+        offset.0.checked_add(size.0).filter(|end| whole && *end <= self.size.0)
     }
 
     /// First part that reaches beyond `offset`, by its own offset.
@@ -51,15 +53,15 @@ impl Range {
         }
     }
 
-    /// Whether the part lies in the range and nothing of it is mapped.
-    pub(crate) fn is_vacant(&self, offset: Bytes, size: Bytes) -> bool {
-        let Some(end) = self.end(offset, size) else { return false };
-        size == Bytes::ZERO || self.parts.range(self.first_beyond(offset.0)..end).next().is_none()
+    /// Whether the part lies in the range, in whole units, and nothing of it is mapped.
+    pub(crate) fn is_vacant(&self, offset: Bytes, size: Bytes, unit: Bytes) -> bool {
+        let Some(end) = self.end(offset, size, unit) else { return false };
+        self.parts.range(self.first_beyond(offset.0)..end).next().is_none()
     }
 
-    /// Whether all of the part is mapped.
-    pub(crate) fn is_mapped(&self, offset: Bytes, size: Bytes) -> bool {
-        let Some(end) = self.end(offset, size) else { return false };
+    /// Whether all of the part is mapped, and it is one of whole units.
+    pub(crate) fn is_mapped(&self, offset: Bytes, size: Bytes, unit: Bytes) -> bool {
+        let Some(end) = self.end(offset, size, unit) else { return false };
         let mut reached = offset.0;
         for (at, region) in self.parts.range(self.first_beyond(offset.0)..end) {
             if *at > reached {
@@ -103,9 +105,6 @@ impl Range {
         let mut gone = Vec::new();
         let mut stay = Vec::new();
         let mut given = Given::default();
-        if size == Bytes::ZERO {
-            return Ok(given);
-        }
         for (at, region) in self.parts.range(self.first_beyond(start)..end) {
             let (stop, touched) = (at + region.size().0, at + region.touched().0);
             gone.push(*at);
@@ -166,12 +165,12 @@ mod tests {
             let mut model = [false; 48];
             for (map, offset, size, touch) in calls {
                 let (from, to) = (offset as usize, (offset + size) as usize);
-                let inside = to <= 48;
+                let inside = to <= 48 && size > 0;
                 let part = model.get(from..to).unwrap_or_default();
                 let vacant = inside && part.iter().all(|page| !page);
                 let mapped = inside && part.iter().all(|page| *page);
-                prop_assert_eq!(range.is_vacant(pages(offset), pages(size)), vacant);
-                prop_assert_eq!(range.is_mapped(pages(offset), pages(size)), mapped);
+                prop_assert_eq!(range.is_vacant(pages(offset), pages(size), pages(1)), vacant);
+                prop_assert_eq!(range.is_mapped(pages(offset), pages(size), pages(1)), mapped);
                 if map && vacant {
                     range.map(pages(offset), pages(size), pages(touch)).unwrap();
                     model[from..to].fill(true);

@@ -2,13 +2,15 @@
 
 use plimsoll_core::units::Bytes;
 
-/// Whether programs can read a device's total.
+/// What programs read as a device's total.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TotalReading {
-    /// They can.
+    /// Capacity without the driver's reserve.
     Works,
-    /// They cannot: the engine goes on without knowing the capacity.
+    /// Nothing: the engine goes on without knowing the capacity.
     Fails,
+    /// Another figure than what is there.
+    Wrong(Bytes),
 }
 
 /// The device of one rank: a share of the broker's memory that is counted as a device's would be.
@@ -18,14 +20,14 @@ pub struct RankSpec {
     pub capacity: Bytes,
     /// What the vendor's tool would print; `None` when it cannot say.
     pub tool_capacity: Option<Bytes>,
-    /// Whether programs can read the total.
+    /// What programs read as total.
     pub total: TotalReading,
     /// What a driver would keep; no program sees it.
     pub driver_reserve: Bytes,
     /// Held by other programs at the start.
     pub others: Bytes,
-    /// Segments are rounded up to a multiple of this; 0 keeps sizes exact. Parts of ranges are never
-    /// rounded.
+    /// Segments are rounded up to a multiple of this; 0 keeps sizes exact. Parts of ranges must be
+    /// multiples of it. Small segments are not carved out of shared pages, as a driver would.
     pub granularity: Bytes,
 }
 
@@ -36,6 +38,7 @@ impl RankSpec {
         match self.total {
             TotalReading::Works => self.capacity.checked_sub(self.driver_reserve),
             TotalReading::Fails => None,
+            TotalReading::Wrong(total) => Some(total),
         }
     }
 }
