@@ -1,37 +1,44 @@
 //! One body of checks for every backend.
 
 use plimsoll_backend_host::{HostBackend, HostSpec, Limit, RankSpec, TouchPolicy};
-use plimsoll_backend_sim::{DeviceSpec, MachineSpec, SimBackend, TotalReading};
+use plimsoll_backend_sim::{self as sim, DeviceSpec, MachineSpec, SimBackend, TotalReading};
 use plimsoll_core::{
-    backend::conformance::{Bench, checks, conformance},
+    backend::conformance::{Bench, conformance},
     units::Bytes,
 };
 
-fn sim(granularity: Bytes, total: TotalReading) -> SimBackend {
+fn sim(granularity: Bytes, total: TotalReading) -> MachineSpec {
     let device = DeviceSpec {
-        capacity: Bytes::mib(512),
-        tool_capacity: Some(Bytes::mib(512)),
         total,
         driver_reserve: Bytes::mib(12),
         others: Bytes::mib(20),
         granularity,
+        ..DeviceSpec::of_capacity(Bytes::mib(512))
     };
     let weaker = DeviceSpec { capacity: Bytes::mib(400), tool_capacity: None, ..device };
-    let spec = MachineSpec { devices: vec![device, weaker], host_available: Bytes::mib(300) };
-    SimBackend::new(spec).unwrap()
+    MachineSpec::new(vec![device, weaker], sim::HostSpec::of_available(Bytes::mib(300)))
 }
 
 #[test]
 fn the_simulator_conforms() {
     for granularity in [Bytes::ZERO, Bytes::mib(2)] {
         for total in [TotalReading::Works, TotalReading::Fails] {
-            // Ranges of the simulator do not yet know their parts.
-            for (name, check) in checks().into_iter().filter(|(n, _)| *n != "parts_of_ranges") {
-                let done = check(&mut sim(granularity, total), &Bench::exact(Bytes::mib(2)));
-                assert_eq!(done, Ok(()), "{name}, granularity {granularity}");
+            for unit in [Bytes::mib(2), Bytes::mib(6)] {
+                let spec = sim(granularity, total);
+                let done = conformance(|| SimBackend::new(spec.clone()), &Bench::exact(unit));
+                assert_eq!(done, Ok(()), "granularity {granularity}, unit {unit}");
             }
         }
     }
+}
+
+/// A group's limit is one more that may refuse, and the checks hold under it.
+#[test]
+fn a_simulated_control_group_conforms() {
+    let mut spec = sim(Bytes::ZERO, TotalReading::Works);
+    spec.host.cgroup = Some(sim::CgroupSpec { limit: Bytes::mib(280), used: Bytes::mib(30) });
+    let done = conformance(|| SimBackend::new(spec.clone()), &Bench::exact(Bytes::mib(2)));
+    assert_eq!(done, Ok(()));
 }
 
 fn host(granularity: Bytes, total: plimsoll_backend_host::TotalReading) -> HostSpec {

@@ -2,7 +2,7 @@
 
 use plimsoll_backend_host as host;
 use plimsoll_backend_host::{HostBackend, HostSpec, Limit, RankSpec, TouchPolicy};
-use plimsoll_backend_sim::{DeviceSpec, MachineSpec, SimBackend, TotalReading};
+use plimsoll_backend_sim::{self as sim, DeviceSpec, MachineSpec, SimBackend};
 use plimsoll_core::{
     backend::{Backend, BackendError, KvMove, Place, RangeId, Rank, SegmentId, StepWork},
     memory::ledger::Account,
@@ -22,12 +22,10 @@ const SLOT: Bytes = Bytes::mib(2);
 
 fn both() -> (SimBackend, HostBackend) {
     let device = DeviceSpec {
-        capacity: CAPACITY,
         tool_capacity: None,
-        total: TotalReading::Works,
         driver_reserve: RESERVE,
         others: OTHERS,
-        granularity: Bytes::ZERO,
+        ..DeviceSpec::of_capacity(CAPACITY)
     };
     let rank = RankSpec {
         capacity: CAPACITY,
@@ -37,7 +35,7 @@ fn both() -> (SimBackend, HostBackend) {
         others: OTHERS,
         granularity: Bytes::ZERO,
     };
-    let sim = MachineSpec { devices: vec![device; RANKS], host_available: ON_HOST };
+    let sim = MachineSpec::new(vec![device; RANKS], sim::HostSpec::of_available(ON_HOST));
     let spec = HostSpec {
         ranks: vec![rank; RANKS],
         host_available: ON_HOST,
@@ -60,8 +58,8 @@ enum Call {
     Others(u32, Bytes),
     HostOthers(Bytes),
     Reserve(u32, usize, u64),
-    Map(usize, u64),
-    Unmap(usize, u64),
+    Map(usize, u64, u64),
+    Unmap(usize, u64, u64),
     Unreserve(usize),
     Capture(u32, Bytes),
     Execute(u64),
@@ -87,8 +85,8 @@ fn call() -> impl Strategy<Value = Call> {
         2 => (rank(), size()).prop_map(|(r, s)| Call::Others(r, s)),
         1 => size().prop_map(Call::HostOthers),
         1 => (rank(), account(), 0..40_u64).prop_map(|(r, a, n)| Call::Reserve(r, a, n)),
-        4 => (0..4_usize, 0..40_u64).prop_map(|(r, n)| Call::Map(r, n)),
-        2 => (0..4_usize, 0..40_u64).prop_map(|(r, n)| Call::Unmap(r, n)),
+        4 => (0..4_usize, 0..20_u64, 0..6_u64).prop_map(|(r, at, n)| Call::Map(r, at, n)),
+        4 => (0..4_usize, 0..20_u64, 0..6_u64).prop_map(|(r, at, n)| Call::Unmap(r, at, n)),
         1 => (0..4_usize).prop_map(Call::Unreserve),
         1 => (rank(), size()).prop_map(|(r, s)| Call::Capture(r, s)),
         1 => any::<u32>().prop_map(|n| Call::Execute(u64::from(n))),
@@ -129,11 +127,11 @@ impl Driven<'_> {
                 self.ranges.push(id);
                 Ok(())
             }
-            Call::Map(index, slot) => {
-                self.machine.map(self.range(*index), Bytes(SLOT.0 * slot), SLOT)
+            Call::Map(index, slot, slots) => {
+                self.machine.map(self.range(*index), Bytes(SLOT.0 * slot), Bytes(SLOT.0 * slots))
             }
-            Call::Unmap(index, slot) => {
-                self.machine.unmap(self.range(*index), Bytes(SLOT.0 * slot), SLOT)
+            Call::Unmap(index, slot, slots) => {
+                self.machine.unmap(self.range(*index), Bytes(SLOT.0 * slot), Bytes(SLOT.0 * slots))
             }
             Call::Unreserve(index) => self.machine.unreserve(self.range(*index)),
             Call::Capture(rank, planned) => {
@@ -188,21 +186,23 @@ proptest! {
         let start = real.sees();
         let mut mapped = BTreeSet::new();
         for call in &calls {
-            // Mapping a part twice is a mistake that the checks of ranges cover.
-            if let Call::Map(index, slot) = call && mapped.contains(&(*index, *slot)) {
-                continue;
-            }
             let before = real.sees();
             let (simulated, done) = (kind(sim.make(call)), kind(real.make(call)));
-            prop_assert_eq!(&simulated, &done, "{:?}", call);
+            // The simulator also asks whether both tiers are held, which real memory leaves to it.
+            let lenient = matches!(call, Call::Move(rank, _) if (*rank as usize) < RANKS);
+            prop_assert!(simulated == done || lenient, "{:?}: {:?} {:?}", call, simulated, done);
             let after = real.sees();
             prop_assert_eq!(&sim.sees(), &after, "after {:?}", call);
             if done.is_err() {
                 prop_assert_eq!(&before, &after, "a failed {:?}", call);
             }
             match (call, &done) {
-                (Call::Map(index, slot), Ok(())) => drop(mapped.insert((*index, *slot))),
-                (Call::Unmap(index, slot), Ok(())) => drop(mapped.remove(&(*index, *slot))),
+                (Call::Map(index, slot, slots), Ok(())) => {
+                    mapped.extend((*slot..slot + slots).map(|slot| (*index, slot)));
+                }
+                (Call::Unmap(index, slot, slots), Ok(())) => {
+                    mapped.retain(|(i, s)| i != index || !(*slot..slot + slots).contains(s));
+                }
                 _ => {}
             }
             let print = meter.read();
@@ -210,7 +210,7 @@ proptest! {
         }
         // Everything ends.
         for (index, slot) in mapped {
-            real.make(&Call::Unmap(index, slot)).unwrap();
+            real.make(&Call::Unmap(index, slot, 1)).unwrap();
         }
         for segment in real.segments.clone() {
             let _ = real.machine.free(segment);

@@ -40,8 +40,8 @@ struct List(VecDeque<Arrival>);
 
 impl List {
     fn founding() -> Self {
-        let short = (0..150_u64).map(|n| (n / 10, 300 + n % 7 * 50, 120));
-        let long = (0..32_u64).map(|n| (16, 9000 + n * 100, 60));
+        let short = (0..150_u64).map(|n| (n / 10, 300 + n % 7 * 50, 40));
+        let long = (0..32_u64).map(|n| (16, 9000 + n * 100, 20));
         let arrivals = (0..).zip(short.chain(long)).map(|(id, (at, prompt, output))| Arrival {
             at: Nanos(at * SECOND),
             request: NewRequest::plain(RequestId(id), Runs::of((id + 1) << 32, prompt), output),

@@ -8,7 +8,7 @@
 mod parts;
 mod work;
 
-use super::{Backend, BackendError, MemoryReading, Place, RangeId, Rank, SegmentId};
+use super::{Backend, BackendError, HostLimit, MemoryReading, Place, RangeId, Rank, SegmentId};
 use crate::{memory::ledger::Account, units::Bytes};
 
 /// What a check needs to know of the machine under test.
@@ -162,14 +162,17 @@ pub(crate) struct Asked {
 /// A call that must be refused for now; what it says is compared with the reading. The host's refusal may
 /// name the limit that was reached.
 pub(crate) fn not_now<T>(what: &str, result: Result<T, BackendError>, asked: Asked) -> Verdict {
+    let (due, slack) = asked.free;
     let (rank, account, requested, free) = match result {
         Err(BackendError::OutOfMemory { rank, account, requested, free }) => {
             (rank, account, requested, free)
         }
-        Err(BackendError::HostOutOfMemory { rank, account, requested, free, .. })
+        Err(BackendError::HostOutOfMemory { rank, account, requested, free, limit })
             if asked.place == Place::Host =>
         {
-            (rank, account, requested, free)
+            // A control group may leave less than the host has.
+            let tighter = limit == HostLimit::Cgroup && free < due;
+            (rank, account, requested, if tighter { due } else { free })
         }
         Err(other) => return Err(format!("{what} should be out of memory: {other:?}")),
         Ok(_) => return Err(format!("{what} should be out of memory, and succeeded")),
@@ -180,7 +183,7 @@ pub(crate) fn not_now<T>(what: &str, result: Result<T, BackendError>, asked: Ask
     ensure(requested >= asked.size, || {
         format!("{what}: {requested:?} refused, and {:?} were asked for", asked.size)
     })?;
-    near(&format!("{what}: free in the refusal"), free, asked.free.0, asked.free.1)
+    near(&format!("{what}: free in the refusal"), free, due, slack)
 }
 
 /// A call that can never succeed.
