@@ -378,11 +378,6 @@ impl AddressRange {
         Ok(Self { card: Rc::clone(card), addresses: Some(addresses) })
     }
 
-    /// Where it lies.
-    pub(crate) fn span(&self) -> Option<Span> {
-        self.addresses.as_ref().map(Addresses::span)
-    }
-
     /// Takes memory and maps it at `offset`; both are multiples of the card's page.
     pub(crate) fn map(&self, offset: Bytes, size: Bytes) -> Result<Mapped, Failure> {
         let Some(addresses) = &self.addresses else { return Err(Failure::Misuse) };

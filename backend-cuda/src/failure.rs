@@ -49,6 +49,9 @@ pub enum OpenError {
         /// The declared capacity.
         capacity: Bytes,
     },
+    /// A card that is too full to be opened.
+    #[error("device {0} has no room for a context and its staging buffers: see `nvidia-smi` for who holds it")]
+    CardFull(u32),
     /// The declared shares do not fit the card.
     #[error(
         "the ranks on device {device} declare {declared}, and {free} is free on it: scale the memory down or use a larger card"

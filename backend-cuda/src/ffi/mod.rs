@@ -178,7 +178,7 @@ impl Driver {
         Ok((free as u64, total as u64))
     }
 
-    /// Retains a device's primary context and makes it current on this thread.
+    /// Retains a device's primary context; it is not yet current.
     pub(crate) fn retain(&self, device: i32) -> Result<PrimaryContext, Code> {
         let mut context: Context = std::ptr::null_mut();
         // SAFETY: the pointer is valid for the call.
