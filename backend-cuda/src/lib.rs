@@ -6,6 +6,7 @@ mod accounts;
 mod backend;
 mod ballast;
 mod card;
+pub mod facts;
 mod failure;
 mod ffi;
 mod host;

@@ -61,6 +61,13 @@ pub(crate) fn open(spec: &CudaSpec) -> Result<(Vec<CardState>, Vec<RankState>), 
     Ok((cards, ranks))
 }
 
+/// Opens one card for measuring.
+pub(crate) fn open_alone(device: u32) -> Result<Rc<Card>, OpenError> {
+    let api = Api::load().map_err(probe_error)?;
+    let visible = probe::start(&api.driver)?;
+    Ok(open_card(api, device, visible)?.card)
+}
+
 fn probe_error(error: LoadError) -> OpenError {
     ProbeError::from(error).into()
 }
