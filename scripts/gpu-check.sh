@@ -10,6 +10,8 @@ set -uo pipefail
 check=${1:?usage: scripts/gpu-check.sh GPU_CHECK [RESULTS.json]}
 results=${2:-${OUT:-.}/gpu-check.json}
 
+mkdir -p "$(dirname "$results")"
+
 # Where container runtimes mount the driver, when the loader does not know it.
 driver=/usr/local/nvidia/lib64
 if [ -e $driver/libcuda.so.1 ]; then export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$driver; fi

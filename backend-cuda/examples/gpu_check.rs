@@ -2,7 +2,12 @@
 //!
 //! `gpu_check FILE`: sections are written as they end, so that a run that is cut leaves those before.
 //! Ends with 1 when a check failed, 3 when there is no device. Needs nothing beside the driver.
-#![allow(clippy::print_stdout, clippy::print_stderr, clippy::exit, reason = "a program for the terminal")]
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::exit,
+    reason = "a program for the terminal"
+)]
 
 use plimsoll_backend_cuda::facts::{Facts, measure};
 use plimsoll_backend_cuda::{BallastReport, CudaBackend, CudaSpec, Declared, probe};
@@ -47,6 +52,7 @@ impl Results {
         let text = json!({ "schema": "plimsoll.gpu_check/1", "sections": self.sections });
         if let Err(error) = std::fs::write(&self.file, format!("{text:#}\n")) {
             eprintln!("{}: {error}", self.file);
+            self.failed += 1;
         }
     }
 }
@@ -58,7 +64,7 @@ fn main() {
     };
     let mut results = Results { file, sections: Map::new(), failed: 0 };
     results.section("probe", devices);
-    if results.failed > 0 {
+    if results.sections["probe"]["ok"] != true {
         std::process::exit(3);
     }
     results.section("facts", || measure(0).map(|f| facts(&f)).map_err(|e| e.to_string()));
@@ -200,7 +206,8 @@ fn out_of_memory() -> Answer {
     let pool_seconds = started.elapsed().as_secs_f64();
     let left = machine.memory(rank).map_err(say)?.free;
     let not_now = machine.allocate(rank, Account::Activations, device, left + Bytes::mib(2));
-    let live = machine.allocate(rank, Account::Activations, device, Bytes::mib(512)).map_err(say)?;
+    let live =
+        machine.allocate(rank, Account::Activations, device, Bytes::mib(512)).map_err(say)?;
     let step = StepWork { mode: Mode::Prefill, tokens: 8192, requests: 1, time: Nanos(1) };
     let pass = machine.execute(&step).map_err(say)?;
     machine.move_kv(rank, KvMove::ToHost, Bytes::mib(64)).map_err(say)?;

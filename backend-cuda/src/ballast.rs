@@ -22,7 +22,8 @@ impl Ballast {
     }
 
     /// Makes it hold `target` bytes, rounded up to whole pages of the card. A growth that fails
-    /// changes nothing.
+    /// changes nothing. A shrinking does not fail for lack of memory: when another program takes
+    /// what was given back before the rest is taken again, less is held than asked for.
     pub(crate) fn set(&mut self, card: &Rc<Card>, target: Bytes) -> Result<(), Failure> {
         let (target, held) = (target.round_up_to(card.facts().page), self.size());
         match target.checked_sub(held) {
@@ -56,6 +57,9 @@ impl Ballast {
             given += chunk.size();
         }
         card.check()?;
-        self.grow(card, given.saturating_sub(less))
+        match self.grow(card, given.saturating_sub(less)) {
+            Err(Failure::OutOfMemory) => Ok(()),
+            done => done,
+        }
     }
 }

@@ -2,8 +2,8 @@
 //! is taken from it is a value that gives itself back.
 
 use crate::failure::Failure;
-use crate::ffi::memory::{Addresses, DeviceMemory, Granularity, MemoryApi, Physical, PinnedMemory};
 use crate::ffi::memory::Span;
+use crate::ffi::memory::{Addresses, DeviceMemory, Granularity, MemoryApi, Physical, PinnedMemory};
 use crate::ffi::nvml::{Nvml, ToolReading};
 use crate::ffi::stream::{Event, Graph, Stream, StreamApi};
 use crate::ffi::{Code, ContextApi, Driver, LoadError, PrimaryContext};
@@ -146,15 +146,16 @@ impl Card {
                 return Err(failure);
             }
         };
-        let buffers = self.call("cuMemAlloc", |api| api.memory.alloc(STAGING)).and_then(|device| {
-            match self.call("cuMemHostAlloc", |api| api.memory.host_alloc(STAGING)) {
+        let buffers =
+            self.call("cuMemAlloc", |api| api.memory.alloc(STAGING)).and_then(|device| match self
+                .call("cuMemHostAlloc", |api| api.memory.host_alloc(STAGING))
+            {
                 Ok(host) => Ok((device, host)),
                 Err(failure) => {
                     self.quiet("cuMemFree", |api| api.memory.free(device));
                     Err(failure)
                 }
-            }
-        });
+            });
         match buffers {
             Ok((device, host)) => Ok((from, to, device, host)),
             Err(failure) => {
@@ -245,14 +246,14 @@ impl Card {
     /// Copies `size` bytes from the device to the host, piece by piece over the staging buffers.
     pub(crate) fn copy_to_host(&self, size: u64) -> Result<(), Failure> {
         self.copy(size, |api, part, parts| {
-            api.stream.to_host(&parts.staging_host, part, &parts.stream)
+            api.stream.copy_out(&parts.staging_host, part, &parts.stream)
         })
     }
 
     /// Copies `size` bytes from the host to the device; as [`Self::copy_to_host`].
     pub(crate) fn copy_to_device(&self, size: u64) -> Result<(), Failure> {
         self.copy(size, |api, part, parts| {
-            api.stream.to_device(part, &parts.staging_host, &parts.stream)
+            api.stream.copy_in(part, &parts.staging_host, &parts.stream)
         })
     }
 

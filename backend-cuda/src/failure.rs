@@ -50,7 +50,9 @@ pub enum OpenError {
         capacity: Bytes,
     },
     /// A card that is too full to be opened.
-    #[error("device {0} has no room for a context and its staging buffers: see `nvidia-smi` for who holds it")]
+    #[error(
+        "device {0} has no room for a context and its staging buffers: see `nvidia-smi` for who holds it"
+    )]
     CardFull(u32),
     /// The declared shares do not fit the card.
     #[error(

@@ -55,8 +55,8 @@ pub(crate) fn open(spec: &CudaSpec) -> Result<(Vec<CardState>, Vec<RankState>), 
         cards[at].ranks += 1;
         ranks.push(rank_state(at, of, &cards[at].card));
     }
-    for at in 0..cards.len() {
-        settle(at, &mut cards[at], &mut ranks)?;
+    for (at, card) in cards.iter_mut().enumerate() {
+        settle(at, card, &mut ranks)?;
     }
     Ok((cards, ranks))
 }

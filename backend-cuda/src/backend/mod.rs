@@ -5,7 +5,7 @@ mod trait_impl;
 
 use crate::accounts::close;
 use crate::ballast::Ballast;
-use crate::card::{Buffer, Card, CapturedGraph, Pinned};
+use crate::card::{Buffer, CapturedGraph, Card, Pinned};
 use crate::failure::{Failure, OpenError};
 use crate::ffi::memory::Span;
 use crate::host::Host;
@@ -296,7 +296,13 @@ impl CudaBackend {
         self.counters.graphs += 1;
         self.counters.graph_cost += cost;
         let holding = Holding::Graph(graph, ballast);
-        self.keep(Segment { rank, account: Account::Graphs, place: Place::Device, charged, holding })
+        self.keep(Segment {
+            rank,
+            account: Account::Graphs,
+            place: Place::Device,
+            charged,
+            holding,
+        })
     }
 
     /// The rows of a whole card, closed on what the driver says.

@@ -69,7 +69,10 @@ impl Backend for CudaBackend {
         let state = self.rank_mut(rank)?;
         state.ballast = ballast.into_inner();
         answer?;
-        state.others = held.max(foreign);
+        state.others = match state.share {
+            Share::Whole => foreign + state.ballast.size(),
+            Share::Declared(_) => held,
+        };
         Ok(())
     }
 
@@ -224,4 +227,3 @@ impl Backend for CudaBackend {
         Ok(())
     }
 }
-

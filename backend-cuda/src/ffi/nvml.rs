@@ -70,7 +70,8 @@ impl Nvml {
 impl Drop for Nvml {
     fn drop(&mut self) {
         // SAFETY: documented signature; matches the init.
-        let shutdown = unsafe { self.library.get::<unsafe extern "C" fn() -> c_int>("nvmlShutdown") };
+        let shutdown =
+            unsafe { self.library.get::<unsafe extern "C" fn() -> c_int>("nvmlShutdown") };
         if let Ok(shutdown) = shutdown {
             // SAFETY: takes nothing.
             let _ = unsafe { shutdown() };

@@ -41,8 +41,8 @@ pub(crate) struct StreamApi {
     event_elapsed: unsafe extern "C" fn(*mut f32, Raw, Raw) -> c_int,
     event_destroy: unsafe extern "C" fn(Raw) -> c_int,
     memset: unsafe extern "C" fn(u64, c_uchar, usize, Raw) -> c_int,
-    to_device: Copy3,
-    to_host: unsafe extern "C" fn(*mut c_void, u64, usize, Raw) -> c_int,
+    copy_in: Copy3,
+    copy_out: unsafe extern "C" fn(*mut c_void, u64, usize, Raw) -> c_int,
 }
 
 /// `CU_STREAM_NON_BLOCKING`: no implicit order with the default stream.
@@ -69,8 +69,8 @@ impl StreamApi {
             event_elapsed: symbol("cuEventElapsedTime")?,
             event_destroy: symbol("cuEventDestroy_v2")?,
             memset: symbol("cuMemsetD8Async")?,
-            to_device: symbol("cuMemcpyHtoDAsync_v2")?,
-            to_host: symbol("cuMemcpyDtoHAsync_v2")?,
+            copy_in: symbol("cuMemcpyHtoDAsync_v2")?,
+            copy_out: symbol("cuMemcpyDtoHAsync_v2")?,
         })
     }
 
@@ -185,7 +185,7 @@ impl StreamApi {
 
     /// Copies as much as fits both sides from pinned to device memory. The caller waits for the
     /// stream before it gives either away.
-    pub(crate) fn to_device(
+    pub(crate) fn copy_in(
         &self,
         span: Span,
         from: &PinnedMemory,
@@ -193,11 +193,11 @@ impl StreamApi {
     ) -> Result<(), Code> {
         let size = span.size.min(from.size) as usize;
         // SAFETY: `size` lies inside both.
-        check(unsafe { (self.to_device)(span.address, from.address, size, stream.0) })
+        check(unsafe { (self.copy_in)(span.address, from.address, size, stream.0) })
     }
 
-    /// Copies as much as fits both sides from device to pinned memory; as [`Self::to_device`].
-    pub(crate) fn to_host(
+    /// Copies as much as fits both sides from device to pinned memory; as [`Self::copy_in`].
+    pub(crate) fn copy_out(
         &self,
         to: &PinnedMemory,
         span: Span,
@@ -205,6 +205,6 @@ impl StreamApi {
     ) -> Result<(), Code> {
         let size = span.size.min(to.size) as usize;
         // SAFETY: `size` lies inside both.
-        check(unsafe { (self.to_host)(to.address, span.address, size, stream.0) })
+        check(unsafe { (self.copy_out)(to.address, span.address, size, stream.0) })
     }
 }

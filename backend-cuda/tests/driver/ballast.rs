@@ -1,7 +1,9 @@
 //! Ballast: what every backend must do, and what only real memory shows.
 
 use super::support::{CHILD, Ended, build, child as run_child};
-use plimsoll_backend_cuda::{CudaBackend, CudaSpec, Declared, HostSpec, OpenError, RankSpec, Share};
+use plimsoll_backend_cuda::{
+    CudaBackend, CudaSpec, Declared, HostSpec, OpenError, RankSpec, Share,
+};
 use plimsoll_core::{
     backend::{
         Backend, BackendError, KvMove, Place, Rank, StepWork,
@@ -74,8 +76,7 @@ fn child() {
         "a whole card conforms" => {
             // The driver keeps a page for graphs until the last is gone.
             let slack = Bytes::mib(2);
-            let bench =
-                Bench { unit: Bytes::mib(2), device_slack: slack, host_slack: Bytes::ZERO };
+            let bench = Bench { unit: Bytes::mib(2), device_slack: slack, host_slack: Bytes::ZERO };
             conforms(&whole(), &bench);
         }
         "open" => println!("{}", open_error(&three_ranks(Bytes::ZERO))),
@@ -119,8 +120,16 @@ fn a_whole_card_conforms() {
 #[test]
 fn what_cannot_be_opened_says_why() {
     for (part, settings, expected) in [
-        ("open", &[("FAKE_CUDA_DEVICES", "1")][..], "there is no CUDA device 1: the driver shows 1"),
-        ("open", &[("FAKE_CUDA_DEVICES", "2"), ("FAKE_CUDA_TOTAL", "1073741824")], "declare 1000.00 MiB"),
+        (
+            "open",
+            &[("FAKE_CUDA_DEVICES", "1")][..],
+            "there is no CUDA device 1: the driver shows 1",
+        ),
+        (
+            "open",
+            &[("FAKE_CUDA_DEVICES", "2"), ("FAKE_CUDA_TOTAL", "1073741824")],
+            "declare 1000.00 MiB",
+        ),
         ("open whole", &[("FAKE_CUDA_TOTAL", "1000000")], "device 0 has no room for a context"),
         ("open whole", &[("FAKE_CUDA_INIT", "100")], "shows no device"),
         ("open whole", &[("FAKE_CUDA_VERSION", "10010")], "too old (CUDA 10.1)"),
@@ -156,7 +165,7 @@ fn the_card_agrees() {
     spec.host = HOST;
     let mut machine = CudaBackend::open(&spec).unwrap();
     let rank = Rank(0);
-    let mut agree = |machine: &mut CudaBackend| {
+    let agree = |machine: &mut CudaBackend| {
         let reading = machine.memory(rank).unwrap();
         let measured = reading.measured_free.unwrap();
         let apart = measured.0.abs_diff(reading.free.0);
@@ -204,7 +213,9 @@ fn a_whole_card() {
     println!("{:?}", machine.held(rank).unwrap());
     let largest = reading.free;
     let beyond = machine.allocate(rank, Account::KvPool, Place::Device, Bytes::gib(9));
-    assert!(matches!(beyond, Err(BackendError::TooLarge { capacity, .. }) if capacity == Bytes::gib(8)));
+    assert!(
+        matches!(beyond, Err(BackendError::TooLarge { capacity, .. }) if capacity == Bytes::gib(8))
+    );
     let pool = machine.allocate(rank, Account::KvPool, Place::Device, largest).unwrap();
     assert_eq!(machine.memory(rank).unwrap().free, Bytes::ZERO);
     let one = machine.allocate(rank, Account::Activations, Place::Device, Bytes(1));

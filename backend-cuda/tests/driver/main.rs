@@ -10,6 +10,8 @@
 #[cfg(test)]
 mod ballast;
 #[cfg(test)]
+mod faults;
+#[cfg(test)]
 mod probe;
 #[cfg(test)]
 mod support;
