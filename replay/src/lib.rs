@@ -1,6 +1,7 @@
 //! Scenario files, their claims, and the decision log: what goes into a run and what comes out.
 
 pub mod assemble;
+pub mod ballast;
 pub mod checker;
 pub mod diff;
 pub mod digest;
@@ -12,6 +13,8 @@ pub mod problem;
 pub mod record;
 pub mod run;
 pub mod scenario;
+pub mod serve;
 pub mod start;
 pub mod wire;
+pub mod workload;
 pub mod yaml;
