@@ -148,13 +148,10 @@ fn what_cannot_be_opened_says_why() {
 fn no_driver_is_an_answer() {
     let empty = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-driver");
     std::fs::create_dir_all(&empty).unwrap();
-    match CudaBackend::open(&whole()) {
-        Err(OpenError::Probe(error)) => {
-            let ended = run_child("ballast::child", "open whole", &empty, &[]);
-            assert!(ended.text.contains(&error.to_string()), "{}", ended.text);
-        }
-        // A machine with a device: the other tests say what happens there.
-        Ok(_) | Err(_) => {}
+    // On a machine with a device the other tests say what happens.
+    if let Err(OpenError::Probe(error)) = CudaBackend::open(&whole()) {
+        let ended = run_child("ballast::child", "open whole", &empty, &[]);
+        assert!(ended.text.contains(&error.to_string()), "{}", ended.text);
     }
 }
 

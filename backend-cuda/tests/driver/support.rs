@@ -15,19 +15,26 @@ pub const CHILD: &str = "PLIMSOLL_FAKE_CUDA_CHILD";
 /// One build at a time.
 static BUILDING: Mutex<()> = Mutex::new(());
 
-fn source() -> PathBuf {
+/// The fake driver's sources, in the order of their names.
+fn sources() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let places = [root.join("fake/libcuda.cpp"), root.join("backend-cuda/fake/libcuda.cpp")];
-    places.into_iter().find(|path| path.exists()).expect("the fake driver's source")
+    let places = [root.join("fake"), root.join("backend-cuda/fake")];
+    let folder = places.into_iter().find(|path| path.exists()).expect("the fake driver's sources");
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> = files.collect();
+    files.sort();
+    files
 }
 
 /// The folder with the library, built with `flags` unless it is there already. `None`, and said
 /// so, where there is no `g++`; in CI (the variable `CI` is set) that is a failure.
 pub fn build(flags: &[&str]) -> Option<PathBuf> {
     let _one = BUILDING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let text = std::fs::read(source()).unwrap();
     let mut hasher = DefaultHasher::new();
-    (&text, flags).hash(&mut hasher);
+    flags.hash(&mut hasher);
+    for source in sources() {
+        std::fs::read(source).unwrap().hash(&mut hasher);
+    }
     let tmp = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let folder = tmp.join(format!("fake-cuda-{:016x}", hasher.finish()));
     if folder.exists() {
@@ -39,7 +46,8 @@ pub fn build(flags: &[&str]) -> Option<PathBuf> {
     let mut compiler = Command::new("g++");
     compiler.args(["-std=c++17", "-O1", "-Wall", "-fPIC", "-shared"]);
     compiler.args(["-Wl,-soname,libcuda.so.1", "-o"]).arg(making.join("libcuda.so.1"));
-    let built = compiler.arg(source()).args(flags).output();
+    let units = sources().into_iter().filter(|path| path.extension().is_some_and(|e| e == "cpp"));
+    let built = compiler.args(units).args(flags).output();
     let Ok(built) = built else {
         assert!(std::env::var_os("CI").is_none(), "CI needs g++ (Debian package `g++`)");
         println!("skipped: no C++ compiler (`g++`) to build the fake CUDA driver with");
