@@ -1,10 +1,13 @@
 //! Scenario files, their claims, and the decision log: what goes into a run and what comes out.
 
+pub mod accounts;
 pub mod assemble;
 pub mod checker;
 pub mod diff;
 pub mod digest;
 pub mod folder;
+pub mod kinds;
+pub mod ledger_at;
 pub mod outcome;
 pub mod path;
 pub mod plan;
@@ -13,5 +16,6 @@ pub mod record;
 pub mod run;
 pub mod scenario;
 pub mod start;
+pub mod timeline;
 pub mod wire;
 pub mod yaml;

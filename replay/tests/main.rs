@@ -5,8 +5,11 @@
     reason = "helpers of tests stand outside of test functions, where a failure is meant to stop the test"
 )]
 
+mod checker;
 mod claims;
 mod docs;
 mod fuzz;
+mod life;
 mod scenario;
+mod timeline;
 mod wire;
