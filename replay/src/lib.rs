@@ -2,6 +2,7 @@
 
 pub mod accounts;
 pub mod assemble;
+pub mod ballast;
 pub mod checker;
 pub mod diff;
 pub mod digest;
@@ -15,7 +16,9 @@ pub mod problem;
 pub mod record;
 pub mod run;
 pub mod scenario;
+pub mod serve;
 pub mod start;
 pub mod timeline;
 pub mod wire;
+pub mod workload;
 pub mod yaml;

@@ -13,3 +13,4 @@ mod life;
 mod scenario;
 mod timeline;
 mod wire;
+mod workload;

@@ -1,5 +1,13 @@
 //! The KV cache as the scheduler sees it: sequences of token ids and slots, allocators, the radix tree.
 
+mod free_list;
+mod radix;
+mod rows;
 mod runs;
+mod slots;
 
-pub use runs::{Run, Runs};
+pub use free_list::FreeList;
+pub use radix::{EvictionPolicy, Inserted, Match, NodeId, RadixTree, TreeClock, TreeOptions};
+pub use rows::{RequestRows, RowOrder};
+pub use runs::{Cursor, Run, Runs};
+pub use slots::{Extend, PageFree, SlotAllocator};

@@ -3,6 +3,8 @@
 //! A scheduler knows tokens and slots, and nothing of bytes, backends or clocks. [`crate::engine`] joins
 //! it with memory and time.
 
+pub mod sglang;
+
 use crate::kv::Runs;
 
 /// A request, numbered by the client in the order of arrival.
@@ -211,6 +213,17 @@ pub enum Decision {
         /// Output tokens it keeps.
         outputs: u64,
         /// Slots it gives back: computed work that is lost.
+        slots: u64,
+    },
+    /// A running request gives way to one of better priority, and waits again.
+    Preempted {
+        /// Who.
+        request: RequestId,
+        /// For whom.
+        by: RequestId,
+        /// Output tokens it keeps.
+        outputs: u64,
+        /// Slots it gives back.
         slots: u64,
     },
     /// The new-token ratio after a retraction.

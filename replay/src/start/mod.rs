@@ -9,12 +9,14 @@ mod vllm;
 
 pub use facts::{Fact, Facts};
 pub use model::{CaseModel, KnownCellModel, ModelKind};
+pub(crate) use sglang::run_inputs;
+pub(crate) use sglang_tape::pass_setup;
 
 use crate::scenario::value::MAX_RANKS;
 use plimsoll_backend_sim::{DeviceSpec, MachineSpec, SimBackend, TotalReading};
 use plimsoll_core::{
-    backend::{Backend as _, BackendError, Rank},
-    decision::{DecisionSink, Record},
+    backend::{Backend, BackendError, Rank},
+    decision::DecisionSink,
     device::DeviceProfile,
     engine::{
         MlxStart, SglangStart, VllmStart,
@@ -144,8 +146,6 @@ pub struct Ran {
     pub basis: Basis,
     /// Account of the first rank at the end.
     pub ledger: Ledger,
-    /// Records in order.
-    pub records: Vec<Record>,
 }
 
 /// Starts the case on the simulator.
@@ -154,14 +154,42 @@ pub struct Ran {
 ///
 /// [`CaseError`]; a start that the engine refuses is a result, not an error.
 pub fn run(case: &Case) -> Result<Ran, CaseError> {
+    run_on(case, &simulator, &mut Vec::new()).map(|(ran, _)| ran)
+}
+
+/// A machine that a start is made on.
+pub type Machine = Box<dyn Backend>;
+
+/// Builds a machine from its description.
+pub type MakeMachine<'a> = &'a dyn Fn(&MachineSpec) -> Result<Machine, CaseError>;
+
+/// The simulator of a machine.
+///
+/// # Errors
+///
+/// [`CaseError::Machine`].
+pub fn simulator(spec: &MachineSpec) -> Result<Machine, CaseError> {
+    Ok(Box::new(SimBackend::new(spec.clone())?))
+}
+
+/// Starts the case on the machine that `make` builds, and hands that machine back with the server's
+/// segments on it. Every decision goes to `sink`.
+///
+/// # Errors
+///
+/// [`CaseError`], also when `make` fails.
+pub fn run_on<S: DecisionSink>(
+    case: &Case,
+    make: MakeMachine<'_>,
+    sink: &mut S,
+) -> Result<(Ran, Machine), CaseError> {
     let mut prepared = prepare(case)?;
     settle_graphs(case, &mut prepared)?;
     let Prepared { machine, loads, mut policy, basis } = prepared;
-    let mut backend = SimBackend::new(machine)?;
-    let mut records = Vec::new();
-    let start = drive(&mut backend, &mut policy, &mut records, &loads, &case.tenants);
-    let ledger = ledger(&backend, &basis, &start)?;
-    Ok(Ran { start, policy, basis, ledger, records })
+    let mut backend = make(&machine)?;
+    let start = drive(backend.as_mut(), &mut policy, sink, &loads, &case.tenants);
+    let ledger = ledger(backend.as_ref(), &basis, &start)?;
+    Ok((Ran { start, policy, basis, ledger }, backend))
 }
 
 fn prepare(case: &Case) -> Result<Prepared, CaseError> {
@@ -178,7 +206,7 @@ fn prepare(case: &Case) -> Result<Prepared, CaseError> {
 }
 
 fn drive<S: DecisionSink>(
-    backend: &mut SimBackend,
+    backend: &mut dyn Backend,
     policy: &mut Policy,
     sink: &mut S,
     loads: &[RankLoad],
@@ -262,7 +290,7 @@ pub(crate) fn contexts(
 }
 
 /// The account of rank 0 at the end, every row with its derivation.
-fn ledger(backend: &SimBackend, basis: &Basis, start: &Start) -> Result<Ledger, CaseError> {
+fn ledger(backend: &dyn Backend, basis: &Basis, start: &Start) -> Result<Ledger, CaseError> {
     let held = backend.held(Rank(0))?;
     let capacity = held.iter().map(|(_, bytes)| *bytes).sum();
     let mut ledger = Ledger::new(capacity);

@@ -282,7 +282,7 @@ const fn prefill_step(tokens: u64, prefix_tokens: u64) -> Step {
     Step { phase: Phase::Prefill, tokens, prefix_tokens, logits_rows: 1 }
 }
 
-fn run_inputs(args: &ServerArgs, shape: &ShapeInputs, case: &Case) -> RunInputs {
+pub(crate) fn run_inputs(args: &ServerArgs, shape: &ShapeInputs, case: &Case) -> RunInputs {
     let quantization = case.model.geometry().and_then(|m| m.quantization.as_ref());
     let bits = quantization.map(|q| q.weight_bits);
     let moe_kernel = match (quantization.map(|q| q.method.as_str()), bits) {

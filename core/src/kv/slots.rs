@@ -1,0 +1,252 @@
+//! Allocators of token slots: one by one, or by page.
+
+use super::{
+    free_list::FreeList,
+    runs::{Run, Runs},
+};
+
+/// In which order freed pages return. They always go before the pages that are free already.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PageFree {
+    /// Ascending and without repeats, by call.
+    Ascending,
+    /// As the freed slots stand in their request.
+    InPlace,
+}
+
+/// Slots that a request needs for its tokens `have..want`.
+#[derive(Clone, Copy, Debug)]
+pub struct Extend {
+    /// Tokens that have a slot.
+    pub have: u64,
+    /// Tokens after.
+    pub want: u64,
+    /// Slot of the last token that has one.
+    pub last: Option<u64>,
+}
+
+/// Slots of one pool. Slot ids begin at `page_size`: page 0 is a dummy that is never handed out.
+///
+/// Page size 1: a queue; freed slots go to the end and wait for their turn. Larger pages: a stack of page
+/// numbers; a request fills its last page before it takes another.
+///
+/// Source: SGLang `TokenToKVPoolAllocator`, `PagedTokenToKVPoolAllocator`.
+#[derive(Clone, Debug)]
+pub struct SlotAllocator {
+    page_size: u64,
+    free: FreeList,
+    order: PageFree,
+    group: Option<Runs>,
+}
+
+impl SlotAllocator {
+    /// A pool of `tokens`, rounded down to whole pages.
+    #[must_use]
+    pub fn new(tokens: u64, page_size: u64, order: PageFree) -> Self {
+        let page_size = page_size.max(1);
+        Self { page_size, free: FreeList::new(1, tokens / page_size), order, group: None }
+    }
+
+    /// Free slots.
+    #[must_use]
+    pub const fn available(&self) -> u64 {
+        self.free.len() * self.page_size
+    }
+
+    /// The free pages (slots where a page is one slot), in the order of being taken.
+    #[must_use]
+    pub const fn free_list(&self) -> &FreeList {
+        &self.free
+    }
+
+    /// Slots for the new tokens of each part, in order; `None` (and nothing taken) where they do not fit.
+    pub fn extend(&mut self, parts: &[Extend]) -> Option<Vec<Runs>> {
+        let page = self.page_size;
+        let pages = |tokens: u64| tokens.div_ceil(page);
+        let need = parts.iter().map(|part| pages(part.want) - pages(part.have)).sum();
+        let taken = self.free.take_front(need)?;
+        let mut fresh = taken.cursor();
+        let fill = |part: &Extend| {
+            let mut out = Runs::new();
+            let count = part.want - part.have;
+            let in_page = (part.have.next_multiple_of(page) - part.have).min(count);
+            if let Some(last) = part.last.filter(|_| in_page > 0) {
+                out.push(Run { first: last + 1, len: in_page });
+            }
+            let mut left = count - in_page;
+            while let Some(run) = fresh.head().filter(|_| left > 0) {
+                let whole = run.len.min(left.div_ceil(page));
+                let len = left.min(whole * page);
+                out.push(Run { first: run.first * page, len });
+                fresh.advance(whole);
+                left -= len;
+            }
+            out
+        };
+        Some(parts.iter().map(fill).collect())
+    }
+
+    /// One more slot for each request of a decode batch, given as (tokens that have a slot, last slot), in
+    /// batch order; `None` (and nothing taken) where they do not fit.
+    pub fn decode(&mut self, requests: &[(u64, u64)]) -> Option<Runs> {
+        if self.page_size == 1 {
+            return self.free.take_front(requests.len() as u64);
+        }
+        let page = self.page_size;
+        let fresh = |have: u64| have.is_multiple_of(page);
+        let need = requests.iter().filter(|(have, _)| fresh(*have)).count();
+        let taken = self.free.take_front(need as u64)?;
+        let mut pages = taken.values();
+        let slots = requests.iter().map(|(have, last)| match fresh(*have) {
+            true => pages.next().map_or(0, |number| number * page),
+            false => last + 1,
+        });
+        Some(slots.collect())
+    }
+
+    /// Returns slots. Where pages hold more than one slot, `slots` must be whole pages but for the end of
+    /// a request's last one.
+    pub fn free(&mut self, slots: &Runs) {
+        if slots.is_empty() {
+            return;
+        }
+        let by_place = self.page_size > 1 && self.order == PageFree::InPlace;
+        let placed = by_place.then(|| pages_in_place(slots, self.page_size));
+        let freed = placed.as_ref().unwrap_or(slots);
+        match &mut self.group {
+            Some(group) => group.extend(freed),
+            None if self.page_size == 1 => self.free.push_back(freed),
+            None if by_place => self.free.push_front(freed),
+            None => self.free.push_front(&pages_ascending(freed, self.page_size)),
+        }
+    }
+
+    /// From here on frees are collected.
+    pub fn begin_group(&mut self) {
+        self.group = Some(Runs::new());
+    }
+
+    /// Frees what was collected, in one call.
+    pub fn end_group(&mut self) {
+        let Some(group) = self.group.take() else { return };
+        if self.page_size > 1 && self.order == PageFree::InPlace {
+            self.free.push_front(&group);
+        } else {
+            self.free(&group);
+        }
+    }
+}
+
+/// The distinct pages of `slots`, ascending.
+fn pages_ascending(slots: &Runs, page: u64) -> Runs {
+    let ends = |run: &Run| (run.first / page, (run.first + run.len - 1) / page);
+    let mut spans: Vec<(u64, u64)> = slots.runs().iter().map(ends).collect();
+    spans.sort_unstable();
+    let mut next = 0;
+    let mut out = Runs::new();
+    for (first, last) in spans {
+        let first = first.max(next);
+        if first <= last {
+            out.push(Run { first, len: last - first + 1 });
+            next = last + 1;
+        }
+    }
+    out
+}
+
+/// The page of every `page`-th slot, in order.
+fn pages_in_place(slots: &Runs, page: u64) -> Runs {
+    let (mut out, mut at) = (Runs::new(), 0_u64);
+    for run in slots.runs() {
+        let skip = at.next_multiple_of(page) - at;
+        at += run.len;
+        if skip < run.len {
+            let count = (run.len - skip).div_ceil(page);
+            out.push(Run { first: (run.first + skip) / page, len: count });
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn part(have: u64, want: u64, last: Option<u64>) -> Extend {
+        Extend { have, want, last }
+    }
+
+    #[test]
+    fn slots_of_one_are_a_queue() {
+        let mut pool = SlotAllocator::new(6, 1, PageFree::Ascending);
+        let got = pool.extend(&[part(0, 2, None), part(5, 7, Some(99))]).unwrap();
+        assert_eq!(got, [Runs::of(1, 2), Runs::of(3, 2)]);
+        pool.free(&Runs::of(1, 2));
+        assert_eq!(
+            pool.decode(&[(2, 9), (3, 9), (4, 9)]).unwrap(),
+            [5, 6, 1].into_iter().collect()
+        );
+        assert_eq!(pool.decode(&[(2, 9), (3, 9)]), None);
+        assert_eq!(pool.available(), 1);
+    }
+
+    #[test]
+    fn the_last_page_is_filled_before_another_is_taken() {
+        let mut pool = SlotAllocator::new(64, 16, PageFree::Ascending);
+        let got = pool.extend(&[part(0, 20, None), part(0, 3, None)]).unwrap();
+        assert_eq!(got, [Runs::of(16, 20), Runs::of(48, 3)]);
+        assert_eq!(
+            pool.extend(&[part(20, 40, Some(35))]).unwrap(),
+            [[Run { first: 36, len: 12 }, Run { first: 64, len: 8 }].into_iter().collect()]
+        );
+        assert_eq!(pool.available(), 0);
+        // A stack: the pages of a call ascend, and stand before the others.
+        pool.free(&[Run { first: 48, len: 3 }, Run { first: 16, len: 2 }].into_iter().collect());
+        assert_eq!(pool.decode(&[(32, 9), (5, 70)]).unwrap(), [16, 71].into_iter().collect());
+    }
+
+    #[test]
+    fn pages_return_in_place_where_the_release_says_so() {
+        let mut pool = SlotAllocator::new(64, 16, PageFree::InPlace);
+        assert!(pool.extend(&[part(0, 64, None)]).is_some());
+        pool.free(&[Run { first: 48, len: 16 }, Run { first: 16, len: 9 }].into_iter().collect());
+        let order: Vec<u64> = pool.free_list().runs().map(|run| run.first).collect();
+        assert_eq!(order, [3, 1]);
+    }
+
+    #[test]
+    fn a_large_pool_is_one_run() {
+        let pool = SlotAllocator::new(10_000_000_000, 64, PageFree::Ascending);
+        assert_eq!(pool.free_list().runs().count(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn no_slot_is_handed_out_twice(
+            page in prop_oneof![Just(1_u64), Just(4), Just(16)],
+            lens in proptest::collection::vec((1_u64..40, 1_u64..40), 1..12),
+        ) {
+            let mut pool = SlotAllocator::new(400, page, PageFree::Ascending);
+            let mut held: Vec<Runs> = Vec::new();
+            for (first, more) in lens {
+                if held.len() > 4 {
+                    pool.free(&held.remove(0));
+                }
+                let Some(mut got) = pool.extend(&[part(0, first, None)]) else { continue };
+                let mut row = got.remove(0);
+                if let Some(got) = pool.extend(&[part(first, first + more, row.last())]) {
+                    row.extend(&got[0]);
+                    prop_assert_eq!(row.len(), first + more);
+                }
+                held.push(row);
+                let mut all: Vec<u64> = held.iter().flat_map(Runs::values).collect();
+                prop_assert!(all.iter().all(|slot| (page..400 / page * page + page).contains(slot)));
+                let pages: u64 = held.iter().map(|row| row.len().div_ceil(page)).sum();
+                prop_assert_eq!(pool.available() + pages * page, 400 / page * page);
+                all.sort_unstable();
+                prop_assert!(all.windows(2).all(|pair| pair[0] != pair[1]));
+            }
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! What a scheduler is started with.
+
+use crate::{kv::EvictionPolicy, kv::Runs, policy::sglang::version::Version, sched::RequestId};
+
+/// Order of the waiting queue (`--schedule-policy`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum QueuePolicy {
+    /// First come, first served.
+    #[default]
+    Fcfs,
+    /// Longest cached prefix first. A queue of more than 128 is served as it stands.
+    Lpm,
+    /// Depth first through the prefix cache, heavier branches first.
+    DfsWeight,
+    /// Longest output limit first.
+    Lof,
+}
+
+/// The scheduler's loop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum LoopKind {
+    /// A batch's results are processed before the next batch is decided (`--disable-overlap-schedule`).
+    Normal,
+    /// They are processed after the next batch was launched.
+    #[default]
+    Overlap,
+}
+
+/// Whether running requests decode inside a prefill batch (`--enable-mixed-chunk`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum MixedChunk {
+    /// They wait.
+    #[default]
+    Off,
+    /// They take part.
+    On,
+}
+
+/// The prefix cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PrefixCache {
+    /// Radix tree with this order of eviction.
+    Radix(EvictionPolicy),
+    /// None (`--disable-radix-cache`).
+    Off,
+}
+
+/// What is done with a prompt that does not fit the pool or the context.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum TooLong {
+    /// One token of it is computed, then it ends as aborted.
+    #[default]
+    Abort,
+    /// It is cut (`--allow-auto-truncate`).
+    Truncate,
+}
+
+/// Which key a finished request leaves in the prefix cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FinishKey {
+    /// What the request's last prefill covered: outputs are not cached.
+    Filled,
+    /// Prompt and outputs whose KV exists.
+    Committed,
+}
+
+/// Which priorities go first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PriorityOrder {
+    /// Larger values.
+    #[default]
+    LargerFirst,
+    /// Smaller values (`--schedule-low-priority-values-first`).
+    SmallerFirst,
+}
+
+/// Scheduling by priority (`--enable-priority-scheduling`), which includes preemption.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PriorityOptions {
+    /// Which values go first.
+    pub order: PriorityOrder,
+    /// A running request is preempted by one whose priority is better by more than this.
+    pub threshold: i64,
+}
+
+impl Default for PriorityOptions {
+    fn default() -> Self {
+        Self { order: PriorityOrder::default(), threshold: 10 }
+    }
+}
+
+/// Token ids that the model is taken to make: output `k` of request `r` is `first + r * stride + k`, and its
+/// last is `eos`. They matter where outputs are matched again: later turns of a conversation, and requests
+/// that were retracted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OutputIds {
+    /// Output 0 of request 0.
+    pub first: u64,
+    /// Distance between requests; more than any request makes.
+    pub stride: u64,
+    /// End of sequence.
+    pub eos: u64,
+}
+
+impl Default for OutputIds {
+    fn default() -> Self {
+        Self { first: 1 << 56, stride: 1 << 24, eos: 2 }
+    }
+}
+
+impl OutputIds {
+    /// Output `k` of a request whose model ends it after `output_len`.
+    #[must_use]
+    pub const fn token(self, request: RequestId, k: u64, output_len: u64) -> u64 {
+        if k.wrapping_add(1) == output_len {
+            return self.eos;
+        }
+        self.first.wrapping_add(request.0.wrapping_mul(self.stride)).wrapping_add(k)
+    }
+
+    /// The first `count` outputs of a request that made more than that: the next turn's prompt.
+    #[must_use]
+    pub fn outputs(self, request: RequestId, count: u64) -> Runs {
+        Runs::of(self.token(request, 0, 0), count)
+    }
+}
+
+/// Everything that the scheduler's decisions depend on, besides the requests.
+///
+/// Sizes are what the engine ends up with, after its own defaults and limits (`policy::sglang`).
+#[derive(Clone, PartialEq, Debug)]
+pub struct SglangConfig {
+    /// Release whose rules hold.
+    pub version: Version,
+    /// Token slots of the pool (`max_total_num_tokens`); rounded down to whole pages.
+    pub pool_tokens: u64,
+    /// Tokens of a page.
+    pub page_size: u64,
+    /// Tokens of a prefill chunk; `None`: prompts are not cut.
+    pub chunked_prefill_size: Option<u64>,
+    /// Tokens of a prefill batch.
+    pub max_prefill_tokens: u64,
+    /// Requests that may run at once; the rows limit it too.
+    pub max_running_requests: u64,
+    /// Rows of the request table.
+    pub request_rows: u64,
+    /// Tokens of a request, prompt and output (`context_length`).
+    pub context_len: u64,
+    /// Order of the waiting queue.
+    pub policy: QueuePolicy,
+    /// `schedule_conservativeness`.
+    pub conservativeness: f64,
+    /// Decoding inside prefill batches.
+    pub mixed_chunk: MixedChunk,
+    /// Loop.
+    pub loop_kind: LoopKind,
+    /// Prefix cache.
+    pub prefix_cache: PrefixCache,
+    /// Prompts that are too long.
+    pub too_long: TooLong,
+    /// Requests of a prefill batch (`--prefill-max-requests`).
+    pub prefill_max_requests: Option<u64>,
+    /// Requests that may wait (`--max-queued-requests`).
+    pub max_queued_requests: Option<u64>,
+    /// Scheduling by priority.
+    pub priority: Option<PriorityOptions>,
+    /// What finished requests leave in the cache; `None`: as the release does.
+    pub finish_key: Option<FinishKey>,
+    /// Token ids of outputs.
+    pub output_ids: OutputIds,
+}
+
+impl SglangConfig {
+    /// A server with SGLang's own defaults, one token a page and as many rows as requests may run.
+    #[must_use]
+    pub fn new(version: Version, pool_tokens: u64, context_len: u64) -> Self {
+        let running = (pool_tokens / 2).clamp(1, 4096);
+        Self {
+            version,
+            pool_tokens,
+            page_size: 1,
+            chunked_prefill_size: Some(8192),
+            max_prefill_tokens: 16_384,
+            max_running_requests: running,
+            request_rows: running,
+            context_len,
+            policy: QueuePolicy::default(),
+            conservativeness: 1.0,
+            mixed_chunk: MixedChunk::default(),
+            loop_kind: LoopKind::default(),
+            prefix_cache: PrefixCache::Radix(EvictionPolicy::default()),
+            too_long: TooLong::default(),
+            prefill_max_requests: None,
+            max_queued_requests: None,
+            priority: None,
+            finish_key: None,
+            output_ids: OutputIds::default(),
+        }
+    }
+
+    /// Slots of whole pages.
+    pub(super) fn slots(&self) -> u64 {
+        self.pool_tokens / self.page_size.max(1) * self.page_size.max(1)
+    }
+
+    /// Tokens that one request may have, prompt and output.
+    ///
+    /// Source: SGLang `TpModelWorker.__init__`, `max_req_len`.
+    pub(super) fn max_req_len(&self) -> i64 {
+        signed(self.context_len.min(self.slots())) - 1
+    }
+
+    /// Prompts of this length and more are too long.
+    ///
+    /// Source: SGLang `TpModelWorker.__init__`, `max_req_input_len`.
+    pub(super) fn max_req_input_len(&self) -> i64 {
+        self.max_req_len() - 5
+    }
+
+    /// Checks what the scheduler divides by or relies on.
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        let page = self.page_size;
+        if page == 0 {
+            return Err(ConfigError::NoPage);
+        }
+        if self.slots() == 0 {
+            return Err(ConfigError::NoPool { pool: self.pool_tokens, page });
+        }
+        if let Some(chunk) = self.chunked_prefill_size
+            && (chunk == 0 || chunk % page != 0)
+        {
+            return Err(ConfigError::Chunk { chunk, page });
+        }
+        if !self.conservativeness.is_finite() || self.conservativeness < 0.0 {
+            return Err(ConfigError::Conservativeness(self.conservativeness));
+        }
+        if self.max_running_requests.min(self.request_rows) == 0 {
+            return Err(ConfigError::NoRequests);
+        }
+        let by_priority = matches!(self.policy, QueuePolicy::Fcfs | QueuePolicy::Lof);
+        if self.priority.is_some() && !by_priority {
+            return Err(ConfigError::PriorityPolicy);
+        }
+        Ok(())
+    }
+}
+
+/// Settings that no scheduler can be made from.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+pub enum ConfigError {
+    /// A page of no tokens.
+    #[error("the page size must be at least 1 token")]
+    NoPage,
+    /// No whole page fits.
+    #[error("a pool of {pool} tokens holds no page of {page}")]
+    NoPool {
+        /// Tokens of the pool.
+        pool: u64,
+        /// Tokens of a page.
+        page: u64,
+    },
+    /// SGLang refuses this too.
+    #[error("a chunk of {chunk} tokens is not a positive multiple of the page size {page}")]
+    Chunk {
+        /// Tokens of a chunk.
+        chunk: u64,
+        /// Tokens of a page.
+        page: u64,
+    },
+    /// Not a factor.
+    #[error("schedule conservativeness {0} is not a finite number of at least 0")]
+    Conservativeness(f64),
+    /// Nothing could ever run.
+    #[error("no request may run: max_running_requests or the request table is 0")]
+    NoRequests,
+    /// SGLang refuses this too.
+    #[error("scheduling by priority needs the policy fcfs or lof")]
+    PriorityPolicy,
+}
+
+/// A count in the scheduler's signed arithmetic.
+pub(super) fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// A count that cannot be negative.
+pub(super) fn unsigned(count: i64) -> u64 {
+    u64::try_from(count).unwrap_or(0)
+}

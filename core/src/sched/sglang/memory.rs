@@ -1,0 +1,229 @@
+//! Slots, rows and the prefix cache of requests: taken, stored, given back.
+
+use super::{SglangScheduler, config::FinishKey, request::Idx};
+use crate::{
+    kv::{Inserted, NodeId, RadixTree, Runs},
+    sched::{Decision, Fatal},
+};
+
+/// Whether a request's tokens are kept in the prefix cache when it gives its slots back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Keep {
+    /// They are.
+    Cached,
+    /// They are not (retraction).
+    Nothing,
+}
+
+impl SglangScheduler {
+    pub(super) fn evictable(&self) -> u64 {
+        self.tree.as_ref().map_or(0, RadixTree::evictable)
+    }
+
+    /// Slots that are free or can be.
+    pub(super) fn reachable(&self) -> u64 {
+        self.slots.available() + self.evictable()
+    }
+
+    /// Makes room for `count` slots, if there is less.
+    ///
+    /// Source: SGLang `evict_from_tree_cache`.
+    pub(super) fn evict_if_short(&mut self, count: u64) {
+        let missing = count.saturating_sub(self.slots.available());
+        let Some(tree) = self.tree.as_mut().filter(|_| missing > 0) else { return };
+        let asked = if self.rules.evicts_shortfall() { missing } else { count };
+        let before = self.slots.available();
+        for slots in tree.evict(asked) {
+            self.slots.free(&slots);
+        }
+        let freed = self.slots.available() - before;
+        self.log.push(Decision::Evicted { asked, freed });
+    }
+
+    pub(super) fn lock(&mut self, node: NodeId) {
+        if let Some(tree) = &mut self.tree {
+            tree.lock(node);
+        }
+    }
+
+    pub(super) fn unlock(&mut self, node: NodeId) {
+        if let Some(tree) = &mut self.tree {
+            tree.unlock(node);
+        }
+    }
+
+    /// One more slot for each of `members`, in order.
+    ///
+    /// Source: SGLang `alloc_for_decode`.
+    pub(super) fn decode_slots(&mut self, members: &[Idx]) -> Result<(), Fatal> {
+        self.evict_if_short(members.len() as u64 * self.config.page_size);
+        let ends: Vec<(u64, u64)> = members
+            .iter()
+            .map(|at| &self.requests[*at].slots)
+            .map(|slots| (slots.len(), slots.last().unwrap_or(0)))
+            .collect();
+        let Some(slots) = self.slots.decode(&ends) else {
+            return Err(out_of_slots(
+                "decode_out_of_slots",
+                members.len() as u64,
+                self.reachable(),
+            ));
+        };
+        for (at, slot) in members.iter().zip(slots.values()) {
+            self.requests[*at].slots.push_value(slot);
+        }
+        self.detail.decode_slots = slots;
+        Ok(())
+    }
+
+    /// Gives back all that a request holds. Returns the slots that were its own.
+    ///
+    /// Source: SGLang `RadixCache.cache_finished_req`, `release_kv_cache`.
+    pub(super) fn release(&mut self, at: Idx, keep: Keep) -> u64 {
+        let request = &mut self.requests[at];
+        let own = request.slots.len().min(request.len());
+        let (protected, node) = (request.protected, request.node);
+        if let Some(row) = request.row.take() {
+            self.rows.give_back(row);
+        }
+        let slots = std::mem::take(&mut self.requests[at].slots);
+        if self.tree.is_none() {
+            self.slots.free(&slots);
+            return slots.len();
+        }
+        let lost = own.saturating_sub(protected);
+        if self.rules.inserts_in_place() {
+            self.requests[at].slots = slots;
+            if keep == Keep::Cached {
+                self.checkpoint(at, own);
+            }
+            let request = &mut self.requests[at];
+            let (slots, from) = (std::mem::take(&mut request.slots), request.protected);
+            let node = request.node;
+            self.slots.free(&slots.slice(from, own));
+            self.unlock(node);
+            return lost;
+        }
+        let key = self.finish_key(at, own);
+        match keep {
+            Keep::Cached => {
+                let present = self.insert(at, key, &slots).present;
+                self.slots.free(&slots.slice(protected, present));
+            }
+            Keep::Nothing => self.slots.free(&slots.slice(protected, key)),
+        }
+        self.slots.free(&slots.slice(key, own));
+        self.unlock(node);
+        lost
+    }
+
+    /// Length of the key that a finished request is stored under, in whole pages.
+    fn finish_key(&self, at: Idx, own: u64) -> u64 {
+        let rule = self.config.finish_key.unwrap_or(self.rules.finish_key());
+        let len = match rule {
+            FinishKey::Filled => self.requests[at].fill,
+            FinishKey::Committed => own,
+        };
+        self.whole_pages(len)
+    }
+
+    pub(super) const fn whole_pages(&self, tokens: u64) -> u64 {
+        tokens / self.config.page_size * self.config.page_size
+    }
+
+    fn insert(&mut self, at: Idx, key: u64, slots: &Runs) -> Inserted {
+        let request = &self.requests[at];
+        let (ids, slots) = (request.ids.cursor().limit(key), slots.cursor().limit(key));
+        let priority = request.priority.unwrap_or(0);
+        match &mut self.tree {
+            Some(tree) => tree.insert(request.namespace, ids, slots, priority),
+            None => Inserted { node: NodeId::ROOT, present: 0, ends: Vec::new() },
+        }
+    }
+
+    /// Stores what a request has computed and goes on with the tree's slots: after its prefill, or between
+    /// two chunks.
+    ///
+    /// Source: SGLang `RadixCache.cache_unfinished_req`.
+    pub(super) fn cache_unfinished(&mut self, at: Idx) {
+        let fill = self.requests[at].fill;
+        self.requests[at].prefix = fill;
+        if self.tree.is_none() {
+            return;
+        }
+        if self.rules.inserts_in_place() {
+            self.checkpoint(at, fill);
+            return;
+        }
+        let key = self.whole_pages(fill);
+        let slots = std::mem::take(&mut self.requests[at].slots);
+        let present = self.insert(at, key, &slots).present;
+        self.slots.free(&slots.slice(self.requests[at].protected, present));
+        let request = &self.requests[at];
+        let Some(tree) = &mut self.tree else { return };
+        let found = tree.match_prefix(request.namespace, request.ids.cursor().limit(key));
+        self.move_to(at, found.node, key, &slots);
+    }
+
+    /// Puts the tree's slots in place of the request's own up to `key`, and its lock on `node`.
+    fn move_to(&mut self, at: Idx, node: NodeId, key: u64, slots: &Runs) {
+        let Some(tree) = &mut self.tree else { return };
+        let mut row = tree.slots_to(node);
+        row.extend(&slots.slice(key, slots.len()));
+        let request = &mut self.requests[at];
+        request.slots = row;
+        request.protected = key;
+        let old = std::mem::replace(&mut request.node, node);
+        tree.unlock(old);
+        tree.lock(node);
+    }
+
+    /// Stores the first `len` tokens, node by node, and once more the prompt alone, so that a node ends
+    /// where it does.
+    ///
+    /// Source: SGLang 0.5.23 `UnifiedRadixCache.cache_unfinished_req`, `cache_finished_req`.
+    fn checkpoint(&mut self, at: Idx, len: u64) {
+        let key = self.whole_pages(len);
+        if key == 0 || self.tree.is_none() {
+            return;
+        }
+        let slots = std::mem::take(&mut self.requests[at].slots);
+        let done = self.insert(at, key, &slots);
+        let mut from = self.requests[at].protected;
+        for end in done.ends {
+            self.slots.free(&slots.slice(from, end));
+            from = from.max(end);
+        }
+        let prompt = self.whole_pages(self.requests[at].prompt_len);
+        let request = &self.requests[at];
+        if let Some(tree) = self.tree.as_mut().filter(|_| 0 < prompt && prompt < key) {
+            let priority = request.priority.unwrap_or(0).saturating_add(1);
+            let ids = request.ids.cursor().limit(prompt);
+            tree.insert(request.namespace, ids, slots.cursor().limit(prompt), priority);
+        }
+        self.move_to(at, done.node, key, &slots);
+    }
+
+    /// Stores the computed part of the request whose prompt goes on; to 0.5.8 its row is given back.
+    pub(super) fn stash_chunked(&mut self) {
+        let Some(at) = self.chunked else { return };
+        self.cache_unfinished(at);
+        if !self.rules.chunks_keep_row()
+            && let Some(row) = self.requests[at].row.take()
+        {
+            self.rows.give_back(row);
+        }
+    }
+}
+
+/// The scheduler dies: an allocation that the engine does not expect to fail.
+///
+/// Source: SGLang `alloc_for_extend`, `alloc_for_decode`: "... out of memory. Try to lower your batch size."
+pub(super) fn out_of_slots(code: &'static str, asked: u64, reachable: u64) -> Fatal {
+    let part = if code == "decode_out_of_slots" { "Decode" } else { "Prefill" };
+    let message = format!(
+        "{part} out of memory. Try to lower your batch size. Try to allocate {asked} tokens; \
+         {reachable} are free or can be evicted."
+    );
+    Fatal { code, message }
+}

@@ -1,0 +1,343 @@
+//! SGLang's scheduler: which requests are computed next, and whose slots are given to whom.
+//!
+//! The rules of 0.5.8 and 0.5.23 were learned by running the engine, step by step; [`rules`] says which
+//! release has which. One scheduler process with plain attention: a host cache, window layers and
+//! speculative decoding have no place here yet. They would come as other forms of the pool
+//! ([`memory`]) and as a step between the queue and the budget ([`prefill`]).
+//!
+//! Known and left as the engine has it: in 0.5.8 an idle server whose first request was refused for lack of
+//! slots idles for ever, and requests that were preempted for a batch that then failed are lost.
+
+mod budget;
+mod config;
+mod decode;
+mod detail;
+mod ignore_eos;
+mod intake;
+mod memory;
+mod prefill;
+mod priority;
+mod queue;
+mod ratio;
+mod request;
+mod results;
+mod rules;
+#[cfg(test)]
+mod tests;
+
+pub use config::{
+    ConfigError, FinishKey, LoopKind, MixedChunk, OutputIds, PrefixCache, PriorityOptions,
+    PriorityOrder, QueuePolicy, SglangConfig, TooLong,
+};
+pub use detail::{BudgetView, Consideration, Considered, Placed, Preemption, TurnDetail, Verdict};
+
+use std::collections::{BTreeMap, VecDeque};
+
+use self::{
+    ratio::NewTokenRatio,
+    request::{Idx, Slab},
+    rules::Rules,
+};
+use super::{
+    Batch, Decision, Deferral, Fatal, Mode, NewRequest, RequestId, Row, Scheduler, Turn, Usage,
+};
+use crate::kv::{RadixTree, RequestRows, SlotAllocator, TreeOptions};
+
+/// A batch that was launched.
+#[derive(Clone, Debug)]
+struct Launched {
+    mode: Mode,
+    members: Vec<Idx>,
+    /// Members from here on decode.
+    decode_from: usize,
+    /// The request whose prompt goes on, as it was then.
+    chunked: Option<Idx>,
+    /// No member may make a token.
+    prefill_only: bool,
+}
+
+/// What differs between the pool now and the state that the engine's loop keeps.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct StateView {
+    /// Free slots.
+    pub available: u64,
+    /// Slots of the prefix cache that nobody uses.
+    pub evictable: u64,
+    /// Slots of the prefix cache that running requests use.
+    pub protected: u64,
+    /// The new-token ratio.
+    pub new_token_ratio: f64,
+    /// Whether the running batch is closed to new requests.
+    pub batch_is_full: bool,
+    /// Free rows of the request table.
+    pub free_rows: u64,
+}
+
+/// The scheduler.
+#[derive(Clone, Debug)]
+pub struct SglangScheduler {
+    config: SglangConfig,
+    rules: Rules,
+    slots: SlotAllocator,
+    tree: Option<RadixTree>,
+    rows: RequestRows,
+    requests: Slab,
+    by_id: BTreeMap<RequestId, Idx>,
+    waiting: VecDeque<Idx>,
+    running: Vec<Idx>,
+    batch_is_full: bool,
+    /// Batch of this turn.
+    current: Option<Launched>,
+    /// Batch of the turn before.
+    last: Option<Launched>,
+    results: VecDeque<Launched>,
+    chunked: Option<Idx>,
+    ratio: NewTokenRatio,
+    /// Requests queued so far.
+    entries: u64,
+    /// Orderings of a queue that was not empty.
+    orderings: u64,
+    /// Requests that the engine forgot.
+    lost: Vec<Idx>,
+    deferred: Option<(RequestId, Deferral)>,
+    log: Vec<Decision>,
+    detail: TurnDetail,
+}
+
+impl SglangScheduler {
+    /// An idle scheduler with an empty pool.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] for settings that no scheduler can be made from.
+    pub fn new(config: SglangConfig) -> Result<Self, ConfigError> {
+        config.check()?;
+        let rules = Rules::of(config.version);
+        let tree = match config.prefix_cache {
+            PrefixCache::Radix(eviction) => Some(RadixTree::new(TreeOptions {
+                page_size: config.page_size,
+                eviction,
+                clock: rules.tree_clock(),
+            })),
+            PrefixCache::Off => None,
+        };
+        Ok(Self {
+            slots: SlotAllocator::new(config.pool_tokens, config.page_size, rules.page_free()),
+            tree,
+            rows: RequestRows::new(config.request_rows, rules.row_order()),
+            ratio: NewTokenRatio::new(config.conservativeness),
+            rules,
+            requests: Slab::default(),
+            by_id: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            running: Vec::new(),
+            batch_is_full: false,
+            current: None,
+            last: None,
+            results: VecDeque::new(),
+            chunked: None,
+            entries: 0,
+            orderings: 0,
+            lost: Vec::new(),
+            deferred: None,
+            log: Vec::new(),
+            detail: TurnDetail::default(),
+            config,
+        })
+    }
+
+    /// The settings.
+    #[must_use]
+    pub const fn config(&self) -> &SglangConfig {
+        &self.config
+    }
+
+    /// What the latest turn looked at.
+    #[must_use]
+    pub const fn detail(&self) -> &TurnDetail {
+        &self.detail
+    }
+
+    /// State of the pool and of the loop.
+    #[must_use]
+    pub fn state(&self) -> StateView {
+        StateView {
+            available: self.slots.available(),
+            evictable: self.evictable(),
+            protected: self.tree.as_ref().map_or(0, RadixTree::protected),
+            new_token_ratio: self.ratio.now(),
+            batch_is_full: self.batch_is_full,
+            free_rows: self.rows.available(),
+        }
+    }
+
+    /// Waiting requests in queue order.
+    pub fn waiting(&self) -> impl Iterator<Item = RequestId> + '_ {
+        self.waiting.iter().map(|at| self.requests[*at].id)
+    }
+
+    /// The running batch in its order.
+    pub fn running(&self) -> impl Iterator<Item = RequestId> + '_ {
+        self.running.iter().map(|at| self.requests[*at].id)
+    }
+
+    /// The request whose prompt goes on in the next batch.
+    #[must_use]
+    pub fn chunked(&self) -> Option<RequestId> {
+        self.chunked.map(|at| self.requests[at].id)
+    }
+
+    /// The next batch.
+    ///
+    /// Source: SGLang `Scheduler.get_next_batch_to_run`.
+    fn next_batch(&mut self) -> Result<Option<Launched>, Fatal> {
+        let before = self.chunked;
+        self.stash_chunked();
+        self.merge_last(before);
+        if self.rules.filters_each_turn() {
+            self.filter_running();
+        }
+        if let Some(batch) = self.try_prefill()? {
+            return Ok(Some(batch));
+        }
+        if self.running.is_empty() { Ok(None) } else { self.try_decode() }
+    }
+
+    /// Brings what was prefilled in the turn before into the running batch.
+    fn merge_last(&mut self, chunked: Option<Idx>) {
+        let Some(last) = self.last.as_mut().filter(|last| last.mode != Mode::Decode) else {
+            return;
+        };
+        let count = last.members.len();
+        let mut members = std::mem::take(&mut last.members);
+        let remembered = last.chunked;
+        members.retain(|at| {
+            self.requests[*at].finished.is_none() && Some(*at) != chunked && Some(*at) != remembered
+        });
+        if members.len() < count {
+            self.batch_is_full = false;
+        }
+        if members.is_empty() || last.prefill_only {
+            return;
+        }
+        if self.running.is_empty() {
+            // The batch itself takes the place of the empty one, with its own flag.
+            self.running = members;
+            self.batch_is_full = false;
+        } else {
+            self.running.append(&mut members);
+        }
+    }
+
+    /// Takes finished requests out of the running batch.
+    fn filter_running(&mut self) {
+        let count = self.running.len();
+        let requests = &self.requests;
+        self.running.retain(|at| requests[*at].finished.is_none());
+        if self.running.len() < count {
+            self.batch_is_full = false;
+        }
+    }
+
+    /// The batch as the engine's loop sees it.
+    fn rows_of(&self, batch: &Launched) -> Batch {
+        let row = |(place, at): (usize, &Idx)| {
+            let request = &self.requests[*at];
+            let decodes = place >= batch.decode_from;
+            let have = request.slots.len();
+            let extend = if decodes { 1 } else { request.extend };
+            let more_follows = !decodes && self.chunked == Some(*at);
+            Row { request: request.id, extend, prefix: have.saturating_sub(extend), more_follows }
+        };
+        Batch { mode: batch.mode, rows: batch.members.iter().enumerate().map(row).collect() }
+    }
+
+    /// Frees the places of requests that are over and in no list.
+    fn sweep(&mut self) {
+        if !self.requests.wants_sweep() {
+            return;
+        }
+        let batches = self.results.iter().chain(&self.last).chain(&self.current);
+        let mut kept: Vec<Idx> = batches.flat_map(|batch| batch.members.iter().copied()).collect();
+        kept.extend(self.running.iter().copied());
+        kept.sort_unstable();
+        self.requests.sweep(&kept);
+    }
+
+    /// Work of a turn without a batch.
+    ///
+    /// Source: SGLang `Scheduler.self_check_during_idle`, `on_idle`.
+    fn idle(&mut self) {
+        let empty = self.waiting.is_empty() && self.running.is_empty();
+        if empty || !self.rules.idle_means_empty() {
+            self.ratio.reset();
+        }
+    }
+}
+
+impl Scheduler for SglangScheduler {
+    fn submit(&mut self, request: NewRequest, log: &mut Vec<Decision>) {
+        self.receive(request);
+        log.append(&mut self.log);
+    }
+
+    fn abort(&mut self, request: RequestId, log: &mut Vec<Decision>) {
+        self.give_up(request);
+        log.append(&mut self.log);
+    }
+
+    fn turn(&mut self, log: &mut Vec<Decision>) -> Result<Turn, Fatal> {
+        self.detail = TurnDetail::default();
+        let batch = self.next_batch();
+        log.append(&mut self.log);
+        let Some(batch) = batch? else { return Ok(Turn::Idle) };
+        for at in &batch.members {
+            self.requests[*at].in_flight += 1;
+        }
+        let rows = self.rows_of(&batch);
+        self.results.push_back(batch.clone());
+        self.current = Some(batch);
+        Ok(Turn::Run(rows))
+    }
+
+    fn complete(&mut self, log: &mut Vec<Decision>) -> Result<(), Fatal> {
+        let due = match self.config.loop_kind {
+            LoopKind::Normal => self.current.is_some(),
+            LoopKind::Overlap => self.last.is_some(),
+        };
+        if due {
+            if let Some(batch) = self.results.pop_front() {
+                self.process(&batch);
+            }
+        } else if self.current.is_none() {
+            self.idle();
+        }
+        self.last = self.current.take();
+        self.sweep();
+        log.append(&mut self.log);
+        Ok(())
+    }
+
+    fn is_done(&self) -> bool {
+        let running = self.running.iter().any(|at| self.requests[*at].finished.is_none());
+        self.waiting.is_empty()
+            && !running
+            && self.results.is_empty()
+            && self.chunked.is_none()
+            && self.lost.is_empty()
+            && self.last.as_ref().is_none_or(|last| {
+                last.members.iter().all(|at| self.requests[*at].finished.is_some())
+            })
+    }
+
+    fn usage(&self) -> Usage {
+        let running = self.running.iter().filter(|at| self.requests[**at].finished.is_none());
+        Usage {
+            pool: self.config.slots(),
+            available: self.slots.available(),
+            evictable: self.evictable(),
+            running: running.count() as u64,
+            waiting: self.waiting.len() as u64,
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Results of a batch: tokens are noted, finished requests give their slots back.
+
+use super::{Launched, SglangScheduler, memory::Keep, request::Idx};
+use crate::sched::{Decision, EosRule, Finish, Mode};
+
+impl SglangScheduler {
+    /// Processes one token of each member, in batch order.
+    ///
+    /// Source: SGLang `process_batch_result_prefill`, `process_batch_result_decode`.
+    pub(super) fn process(&mut self, batch: &Launched) {
+        let decode = batch.mode == Mode::Decode;
+        if decode {
+            self.slots.begin_group();
+        }
+        for (place, at) in batch.members.iter().enumerate() {
+            let request = &mut self.requests[*at];
+            request.in_flight = request.in_flight.saturating_sub(1);
+            if request.finished.is_some() || request.retracted {
+                continue;
+            }
+            if !decode && request.chunks > 0 {
+                request.chunks -= 1;
+                continue;
+            }
+            let finish = self.take_token(*at);
+            if let Some(finish) = finish {
+                self.release(*at, Keep::Cached);
+                self.end(*at, finish);
+            } else if place < batch.decode_from {
+                self.cache_unfinished(*at);
+            }
+        }
+        if decode {
+            self.slots.end_group();
+        }
+    }
+
+    /// Notes the sampled token; says whether it is the last.
+    ///
+    /// Source: SGLang `Req.check_finished`.
+    fn take_token(&mut self, at: Idx) -> Option<Finish> {
+        let token = self.requests[at].next_token(self.config.output_ids);
+        let request = &mut self.requests[at];
+        request.ids.push_value(token);
+        request.outputs += 1;
+        let ended = request.outputs == request.output_len && request.eos == EosRule::Ends;
+        if request.aborting {
+            Some(Finish::Abort)
+        } else if request.left() <= 0 {
+            Some(Finish::Length)
+        } else {
+            ended.then_some(Finish::Stop)
+        }
+    }
+
+    /// Notes that a request is over.
+    pub(super) fn end(&mut self, at: Idx, finish: Finish) {
+        let request = &mut self.requests[at];
+        request.finished = Some(finish);
+        let (id, outputs) = (request.id, request.outputs);
+        self.log.push(Decision::Finished { request: id, outputs, finish });
+        self.by_id.remove(&id);
+        self.requests.bury(at);
+    }
+}
