@@ -63,7 +63,7 @@ impl Kind {
 use About::{Either, Rank, Server};
 
 /// Every kind, in the order of a server's life.
-pub const KINDS: [Kind; 36] = [
+pub const KINDS: [Kind; 37] = [
     kind(
         "capacity_read",
         Rank,
@@ -142,6 +142,12 @@ pub const KINDS: [Kind; 36] = [
         &["step", "request", "output_tokens", "lost_tokens"],
         "a running request gives its slots back and waits again",
     ),
+    kind(
+        "preempted",
+        Server,
+        &["step", "request", "output_tokens", "lost_tokens"],
+        "a running request gives way to one of a higher priority and waits again",
+    ),
     kind("ratio", Server, &["step", "new_token_ratio"], "the new-token ratio after a retraction"),
     kind(
         "step",
@@ -184,7 +190,7 @@ pub const KINDS: [Kind; 36] = [
         "tenant_refused",
         Either,
         &["step", "at_ns", "asked_bytes", "free_bytes"],
-        "other programs asked for more than was free and got nothing",
+        "other programs asked for more than was free, and took what there was (the record before)",
     ),
     kind(
         "leaked",
@@ -235,8 +241,8 @@ pub const KINDS: [Kind; 36] = [
         "run_ended",
         Server,
         &["outcome", "at_ns", "steps", "finished", "running", "waiting", "used_tokens"],
-        "last: `finished`, `out_of_memory`, `host_out_of_memory`, `hung`, `max_steps`, `fatal` or \
-         `lost`",
+        "last: `finished`, `out_of_memory`, `host_out_of_memory`, `hung`, `max_steps`, `max_time`, \
+         `fatal`, `lost` or `interrupted`",
     ),
 ];
 

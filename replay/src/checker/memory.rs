@@ -216,19 +216,22 @@ impl Memory {
         }
     }
 
+    /// They asked for more than there was: they hold less, and nothing is left.
     fn tenant_refused(&mut self, record: &Record, found: &mut Found) {
         let (asked, free) = (count(record, "asked_bytes"), count(record, "free_bytes"));
-        if asked <= free {
-            found.say(record, format!("{asked} B were refused although {free} B were free"));
-        }
         let host = self.host_part();
         if record.rank.is_none() {
+            let held = self.host.others;
+            if asked <= held || free > held {
+                found.say(record, format!("{asked} B asked for were refused, {held} B are held"));
+            }
             return;
         }
         let Some(state) = self.rank(record, found) else { return };
-        let there = state.free(host);
-        if there.is_some_and(|there| there != free) {
-            let what = format!("{free} B free are said, the accounts leave {}", said(there));
+        let (held, left) = (state.others, state.free(host));
+        if asked <= held || free > held || left.is_some_and(|left| left > 0) {
+            let left = said(left);
+            let what = format!("{asked} B were refused; {held} B are held, {left} B are free");
             found.say(record, what);
         }
     }

@@ -17,13 +17,14 @@ const START: [&str; 8] = [
 ];
 
 /// Records of a server that serves.
-const SERVING: [&str; 19] = [
+const SERVING: [&str; 20] = [
     "request_arrived",
     "request_refused",
     "admitted",
     "deferred",
     "evicted",
     "retracted",
+    "preempted",
     "ratio",
     "segment_allocated",
     "segment_freed",
@@ -135,7 +136,9 @@ impl Order {
     fn ended(&self, record: &Record, found: &mut Found) {
         let outcome = text(record, "outcome");
         let fits = match self.failure {
-            None => matches!(outcome, "finished" | "hung" | "max_steps"),
+            None => {
+                matches!(outcome, "finished" | "hung" | "max_steps" | "max_time" | "interrupted")
+            }
             Some("out_of_memory") => matches!(outcome, "out_of_memory" | "host_out_of_memory"),
             Some("scheduler_fatal") => outcome == "fatal",
             Some("device_lost") => outcome == "lost",

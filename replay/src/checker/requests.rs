@@ -82,7 +82,7 @@ impl Subject for Requests {
             "request_refused" => self.refused(record, found),
             "admitted" => self.admitted(record, found),
             "deferred" => self.deferred(record, found),
-            "retracted" => self.retracted(record, found),
+            "retracted" | "preempted" => self.retracted(record, found),
             "finished" => self.finish(record, found),
             "server_ended" | "run_ended" => self.counts(record, found),
             "step_failed" => {
