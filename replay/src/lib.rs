@@ -1,6 +1,7 @@
 //! Scenario files, their claims, and the decision log: what goes into a run and what comes out.
 
 pub mod accounts;
+pub mod again;
 pub mod assemble;
 pub mod ballast;
 pub mod checker;
@@ -19,6 +20,7 @@ pub mod scenario;
 pub mod serve;
 pub mod start;
 pub mod timeline;
+pub mod verdict;
 pub mod wire;
 pub mod workload;
 pub mod yaml;
