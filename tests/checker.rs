@@ -36,6 +36,9 @@ fn proved(kind: &str, place: &str, field: &str) -> bool {
         "segment_allocated" => field == "size_bytes" && place == "device",
         "reading" => field == "free_bytes",
         "ledger" => field == "held_bytes",
+        "step" | "decode_run" => ["free_bytes", "reserved_bytes", "requests"].contains(&field),
+        "admitted" => ["extend_tokens", "prefix_tokens"].contains(&field),
+        "run_ended" => ["finished", "running"].contains(&field),
         _ => false,
     }
 }
@@ -67,7 +70,9 @@ fn one_byte_more_is_found() {
         if log.records.iter().any(|r| r.fields.get("total_bytes") == Some(&unknown)) {
             continue;
         }
-        for at in 0..log.records.len() {
+        // Of a long life every record of the start and a part of the rest.
+        let stride = log.records.len() / 100 + 1;
+        for at in (0..log.records.len()).filter(|at| *at < 80 || at % stride == 0) {
             for field in 0..log.records[at].fields.decided.len() {
                 if !nudge(&mut log, at, field, 1) {
                     continue;
