@@ -95,6 +95,13 @@ fn what_is_missing_or_out_of_place_is_found() {
     for at in 0..log.records.len() {
         let mut shorter = log.clone();
         let gone = shorter.records.remove(at);
+        for (seq, record) in (0..).zip(&mut shorter.records) {
+            record.seq = seq;
+        }
+        // They say what nothing else proves.
+        if ["settings_resolved", "reading"].contains(&gone.kind.as_str()) {
+            continue;
+        }
         assert!(!check(&shorter).is_empty(), "{name} without record {at} ({})", gone.kind);
     }
     let mut twice = log.clone();

@@ -5,11 +5,15 @@ use crate::{
     diff::{self, Difference},
     problem::{Problem, Problems},
     record::{DigestScope, FieldValue, Record},
-    run::{RunError, ScenarioRun, run_scenario},
+    run::{Recording, RunError, RunOptions, ScenarioRun, run_with},
     scenario::{Override, Scenario},
     wire::Log,
 };
-use std::path::{Path, PathBuf};
+use std::{
+    cell::Cell,
+    io::{self, Write},
+    path::PathBuf,
+};
 
 /// Why a recording cannot be run again.
 #[derive(Debug, thiserror::Error)]
@@ -56,7 +60,12 @@ pub struct Again {
 /// [`AgainError`]; a difference is a result.
 pub fn again(recording: &Log) -> Result<Again, AgainError> {
     let extent = extent(recording);
-    let run = run_again(recording)?;
+    let enough = match extent {
+        Extent::Whole => u64::MAX,
+        // The second run goes on for one record more, which is not compared.
+        Extent::Interrupted | Extent::Cut(_) => recording.records.len() as u64 + 2,
+    };
+    let run = run_again(recording, enough)?;
     let mut first = recording.clone();
     if extent != Extent::Whole {
         first.records.retain(|record| !is_interruption(record));
@@ -106,7 +115,23 @@ fn is_interruption(record: &Record) -> bool {
     record.kind == "run_ended" && text(record, "outcome") == "interrupted"
 }
 
-fn run_again(log: &Log) -> Result<ScenarioRun, AgainError> {
+/// Counts the lines of a log that nobody keeps.
+struct Lines<'a>(&'a Cell<u64>);
+
+impl Write for Lines<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let ends = bytes.iter().filter(|byte| **byte == b'\n').count();
+        self.0.set(self.0.get().saturating_add(ends as u64));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Runs the scenario until its log has `enough` lines.
+fn run_again(log: &Log, enough: u64) -> Result<ScenarioRun, AgainError> {
     let header = |name: &str| match log.header.get(name) {
         Some(FieldValue::Text(text)) => Some(text.as_str()),
         _ => None,
@@ -117,7 +142,17 @@ fn run_again(log: &Log) -> Result<ScenarioRun, AgainError> {
     let overrides = overrides(log).map_err(AgainError::Scenario)?;
     let scenario =
         Scenario::parse(&name, scenario_text, &overrides).map_err(AgainError::Scenario)?;
-    Ok(run_scenario(scenario, Path::new(&file))?)
+    let lines = Cell::new(0);
+    let stop = || lines.get() >= enough;
+    let mut out = Lines(&lines);
+    let record = Recording {
+        out: &mut out,
+        scenario_text,
+        scenario_file: name,
+        overrides: overrides.iter().map(ToString::to_string).collect(),
+    };
+    let options = RunOptions { record: Some(record), interrupted: &stop, ..RunOptions::default() };
+    Ok(run_with(scenario, &file, options)?)
 }
 
 fn overrides(log: &Log) -> Result<Vec<Override>, Problems> {

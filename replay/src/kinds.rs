@@ -214,7 +214,7 @@ pub const KINDS: [Kind; 37] = [
     )
     .or(&[
         "free_bytes", "capacity_bytes", "block_bytes", "allocated_bytes", "reserved_bytes",
-        "buffer", "message", "step", "at_ns",
+        "buffer", "message", "step", "at_ns", "killed_by",
     ]),
     kind(
         "scheduler_fatal",
