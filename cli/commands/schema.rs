@@ -299,6 +299,7 @@ fn advice() -> Value {
         "smaller_chunk": or_null(object(json!({
             "chunked_prefill_size_tokens": whole(),
             "need_bytes": whole(),
+            "prompt_limit_tokens": or_null(whole()),
         }))),
         "more_ranks": or_null(object(json!({
             "tp": whole(),

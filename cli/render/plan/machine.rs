@@ -142,7 +142,11 @@ fn advice(view: &View<'_>) -> Value {
         "automatic": at(plan.automatic.as_ref()),
         "next_step": at(plan.next_step.as_ref()),
         "smaller_chunk": plan.smaller_chunk.map(|c| {
-            json!({ "chunked_prefill_size_tokens": c.tokens, "need_bytes": c.need.0 })
+            json!({
+                "chunked_prefill_size_tokens": c.tokens,
+                "need_bytes": c.need.0,
+                "prompt_limit_tokens": c.prompt_limit,
+            })
         }),
         "more_ranks": view.more_ranks.map(|more| json!({
             "tp": more.tp,

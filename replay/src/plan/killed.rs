@@ -140,7 +140,7 @@ fn most(passes: &Passes, kind: MixKind) -> u64 {
 
 /// The smallest size of a kind that dies. Chunks first: a prompt that dies in its first chunk is not
 /// looked for among longer ones.
-fn smallest(passes: &mut Passes, left: Bytes, kind: MixKind) -> Option<KilledBy> {
+pub(super) fn smallest(passes: &mut Passes, left: Bytes, kind: MixKind) -> Option<KilledBy> {
     let mut high = most(passes, kind);
     if high == 0 {
         return None;
