@@ -11,6 +11,8 @@ pub enum Value {
     Float(f64),
     /// A name.
     Text(String),
+    /// Yes or no.
+    Flag(bool),
     /// Not known, or not given.
     Null,
     /// A list of amounts.
@@ -20,6 +22,18 @@ pub enum Value {
 impl From<u64> for Value {
     fn from(n: u64) -> Self {
         Self::Int(i128::from(n))
+    }
+}
+
+impl From<i64> for Value {
+    fn from(n: i64) -> Self {
+        Self::Int(i128::from(n))
+    }
+}
+
+impl From<bool> for Value {
+    fn from(flag: bool) -> Self {
+        Self::Flag(flag)
     }
 }
 

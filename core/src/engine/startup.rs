@@ -226,7 +226,7 @@ impl Start {
 }
 
 /// Starts a server: `loads` holds one entry a rank.
-pub fn start<B: Backend, P: StartPolicy, S: DecisionSink>(
+pub fn start<B: Backend + ?Sized, P: StartPolicy, S: DecisionSink>(
     backend: &mut B,
     policy: &mut P,
     sink: &mut S,
@@ -258,7 +258,7 @@ impl Start {
 /// The end of a start that did not get ready; boxed, for it is rare and large.
 type Stop = Box<StartEnd>;
 
-struct Starter<'a, B, S> {
+struct Starter<'a, B: ?Sized, S> {
     backend: &'a mut B,
     sink: &'a mut S,
     loads: &'a [RankLoad],
@@ -278,7 +278,7 @@ impl From<Refused> for Stop {
     }
 }
 
-impl<B: Backend, S: DecisionSink> Starter<'_, B, S> {
+impl<B: Backend + ?Sized, S: DecisionSink> Starter<'_, B, S> {
     fn run<P: StartPolicy>(&mut self, policy: &mut P) -> Result<(), Stop> {
         let capacity = self.capacity()?;
         let settings = policy.resolve(&capacity)?;
@@ -340,7 +340,11 @@ impl<B: Backend, S: DecisionSink> Starter<'_, B, S> {
             let reading = self.backend.memory(rank)?;
             free.push(reading.free);
             let record = Record::of("reading", rank).with("point", name);
-            self.sink.record(record.with("free_bytes", reading.free.0));
+            let record = record.with("free_bytes", reading.free.0);
+            self.sink.record(match reading.measured_free {
+                Some(measured) => record.measured("measured_free_bytes", measured.0),
+                None => record,
+            });
         }
         let free = FreeByRank(free);
         self.start.readings.push((name, free.clone()));
@@ -433,6 +437,11 @@ impl<B: Backend, S: DecisionSink> Starter<'_, B, S> {
             BackendError::TooLarge { rank, account, requested, capacity } => {
                 let record = Record::of("out_of_memory", *rank).with("account", account.name());
                 record.with("requested_bytes", requested.0).with("capacity_bytes", capacity.0)
+            }
+            BackendError::HostOutOfMemory { rank, account, limit, requested, free } => {
+                let record = Record::of("out_of_memory", *rank).with("account", account.name());
+                let record = record.with("requested_bytes", requested.0).with("free_bytes", free.0);
+                record.with("killed_by", limit.name())
             }
             BackendError::Unknown(_) | BackendError::DeviceLost(_) => {
                 Record::new("device_lost").with("message", error.to_string().as_str())

@@ -113,4 +113,20 @@ buffers! {
     SORT_PAIRS: "sort.scratch.pairs", "torch.sort on CUDA, under 128 rows: pairs";
     SORT_KEYS: "sort.scratch.keys", "torch.sort on CUDA, under 128 rows: keys";
     SORT_RADIX: "sort.scratch.radix", "torch.sort on CUDA: double buffers of keys and values";
+    // Closed-form peaks as one buffer; named by `estimate::activation::Instant`.
+    PEAK_DENSE: "dense MLP", "closed form of estimate::activation";
+    PEAK_EXPERTS: "experts", "closed form of estimate::activation";
+    PEAK_ATTENTION: "attention", "closed form of estimate::activation";
+    PEAK_PREFIX_KEYS: "attention over the prefix (keys)", "closed form of estimate::activation";
+    PEAK_PREFIX_OUTPUT: "attention over the prefix (output)", "closed form of estimate::activation";
+    PEAK_ABSORBED: "absorbed attention", "closed form of estimate::activation";
+    PEAK_LOGITS: "logits", "closed form of estimate::activation";
+    // SGLang on MLX, assumed.
+    MLX_REQUEST_KV: "mlx.request_kv", "hardware_backend/mlx contiguous cache, the used part";
+    MLX_HIDDEN: "mlx.hidden", "hardware_backend/mlx model call, embedding";
+    MLX_ATTENTION: "mlx.attention", "hardware_backend/mlx attention wrapper, projections and output";
+    MLX_JOINED_KV: "mlx.joined_kv", "hardware_backend/mlx attention wrapper, padded and joined keys and values";
+    MLX_MLP: "mlx.mlp", "MLP or experts of the layers in flight";
+    MLX_LOGITS: "mlx.logits", "hardware_backend/mlx model call, head over all tokens";
+    MLX_LAST_LOGITS: "mlx.last_logits", "hardware_backend/mlx sampling, rows in float32";
 }

@@ -14,7 +14,9 @@ mod indexer;
 mod logits;
 mod logprobs;
 mod mla;
+mod mlx;
 mod moe;
+mod one_buffer;
 mod recorder;
 mod sampler;
 mod setup;
@@ -26,6 +28,8 @@ mod vllm;
 pub use event::{Buffer, BufferId, Event, Live, Name, Peak, Tape};
 pub use indexer::{IndexerCall, IndexerForm, indexer};
 pub use logprobs::InputLogprobs;
+pub use mlx::{mlx_pass, mlx_request_kv};
+pub use one_buffer::one_buffer;
 pub use sampler::{Choice, OutputLogprobs, SamplerBatch, sampler};
 pub use setup::{
     BlockTable, Code, Experts, Family, LayerMlp, MarlinReduce, Once, PrefillChunk, Setup,

@@ -1,6 +1,9 @@
 //! Flags of `sglang.launch_server` into [`ServerArgs`].
 
-use plimsoll_core::policy::sglang::args::{DisaggregationMode, GraphRequest, Platform, ServerArgs};
+use plimsoll_core::policy::sglang::{
+    args::{DisaggregationMode, GraphRequest, Platform, ServerArgs},
+    scheduling::SchedulingArgs,
+};
 use serde_json::Value as Json;
 
 use super::error::{ErrorCode, LaunchError};
@@ -167,7 +170,26 @@ fn speculative(args: &mut ServerArgs, flags: &Flags<'_>) {
     args.speculative_num_draft_tokens = flags.count(&["--speculative-num-draft-tokens"]);
 }
 
+fn scheduling(flags: &Flags<'_>) -> SchedulingArgs {
+    SchedulingArgs {
+        schedule_policy: flags.text(&["--schedule-policy"]),
+        schedule_conservativeness: flags.float("--schedule-conservativeness"),
+        enable_mixed_chunk: flags.on("--enable-mixed-chunk"),
+        radix_eviction_policy: flags.text(&["--radix-eviction-policy"]),
+        max_queued_requests: flags.count(&["--max-queued-requests"]),
+        prefill_max_requests: flags.count(&["--prefill-max-requests"]),
+        enable_priority_scheduling: flags.on("--enable-priority-scheduling"),
+        schedule_low_priority_values_first: flags.on("--schedule-low-priority-values-first"),
+        priority_scheduling_preemption_threshold: flags
+            .count(&["--priority-scheduling-preemption-threshold"]),
+        disable_priority_preemption: flags.on("--disable-priority-preemption"),
+        allow_auto_truncate: flags.on("--allow-auto-truncate"),
+        sampling_backend: flags.text(&["--sampling-backend"]),
+    }
+}
+
 fn caches(args: &mut ServerArgs, flags: &Flags<'_>) {
+    args.scheduling = scheduling(flags);
     args.disable_radix_cache = flags.on("--disable-radix-cache");
     args.enable_torch_compile = flags.on("--enable-torch-compile");
     args.enable_deterministic_inference = flags.on("--enable-deterministic-inference");

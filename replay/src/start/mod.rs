@@ -6,15 +6,18 @@ mod model;
 mod sglang;
 mod sglang_tape;
 mod vllm;
+mod weaker;
 
 pub use facts::{Fact, Facts};
-pub use model::{CaseModel, KnownCellModel, ModelKind};
+pub use model::{CaseModel, DividedModel, KnownCellModel, ModelKind};
+pub(crate) use sglang::run_inputs;
+pub(crate) use sglang_tape::pass_setup;
 
 use crate::scenario::value::MAX_RANKS;
 use plimsoll_backend_sim::{DeviceSpec, MachineSpec, SimBackend, TotalReading};
 use plimsoll_core::{
-    backend::{Backend as _, BackendError, Rank},
-    decision::{DecisionSink, Record},
+    backend::{Backend, BackendError, Rank},
+    decision::DecisionSink,
     device::DeviceProfile,
     engine::{
         MlxStart, SglangStart, VllmStart,
@@ -144,8 +147,6 @@ pub struct Ran {
     pub basis: Basis,
     /// Account of the first rank at the end.
     pub ledger: Ledger,
-    /// Records in order.
-    pub records: Vec<Record>,
 }
 
 /// Starts the case on the simulator.
@@ -154,14 +155,42 @@ pub struct Ran {
 ///
 /// [`CaseError`]; a start that the engine refuses is a result, not an error.
 pub fn run(case: &Case) -> Result<Ran, CaseError> {
+    run_on(case, simulator, &mut Vec::new()).map(|(ran, _)| ran)
+}
+
+/// A machine that a start is made on.
+pub type Machine = Box<dyn Backend>;
+
+/// Builds a machine from its description.
+pub type MakeMachine<'a> = &'a dyn Fn(&MachineSpec) -> Result<Machine, CaseError>;
+
+/// The simulator of a machine.
+///
+/// # Errors
+///
+/// [`CaseError::Machine`].
+pub fn simulator(spec: &MachineSpec) -> Result<Machine, CaseError> {
+    Ok(Box::new(SimBackend::new(spec.clone())?))
+}
+
+/// Starts the case on the machine that `make` builds, and hands that machine back with the server's
+/// segments on it. Every decision goes to `sink`.
+///
+/// # Errors
+///
+/// [`CaseError`], also when `make` fails.
+pub fn run_on<S: DecisionSink>(
+    case: &Case,
+    make: impl FnOnce(&MachineSpec) -> Result<Machine, CaseError>,
+    sink: &mut S,
+) -> Result<(Ran, Machine), CaseError> {
     let mut prepared = prepare(case)?;
     settle_graphs(case, &mut prepared)?;
     let Prepared { machine, loads, mut policy, basis } = prepared;
-    let mut backend = SimBackend::new(machine)?;
-    let mut records = Vec::new();
-    let start = drive(&mut backend, &mut policy, &mut records, &loads, &case.tenants);
-    let ledger = ledger(&backend, &basis, &start)?;
-    Ok(Ran { start, policy, basis, ledger, records })
+    let mut backend = make(&machine)?;
+    let start = drive(backend.as_mut(), &mut policy, sink, &loads, &case.tenants);
+    let ledger = ledger(backend.as_ref(), &basis, &start)?;
+    Ok((Ran { start, policy, basis, ledger }, backend))
 }
 
 fn prepare(case: &Case) -> Result<Prepared, CaseError> {
@@ -178,7 +207,7 @@ fn prepare(case: &Case) -> Result<Prepared, CaseError> {
 }
 
 fn drive<S: DecisionSink>(
-    backend: &mut SimBackend,
+    backend: &mut dyn Backend,
     policy: &mut Policy,
     sink: &mut S,
     loads: &[RankLoad],
@@ -235,34 +264,12 @@ pub(crate) fn device_spec(case: &Case, total: Bytes) -> DeviceSpec {
         },
         driver_reserve: capacity.saturating_sub(total),
         others: case.facts.others.as_ref().map_or(Bytes::ZERO, |fact| fact.get(0)),
-        granularity: Bytes::ZERO,
+        ..DeviceSpec::of_capacity(capacity)
     }
 }
 
-/// Context of each rank such that the free memory before loading is what is known or estimated.
-pub(crate) fn contexts(
-    case: &Case,
-    devices: &[DeviceSpec],
-    free: &Figure,
-) -> Result<Vec<Bytes>, CaseError> {
-    let declared = case.facts.free_before_load.as_ref();
-    let context = |(rank, device): (usize, &DeviceSpec)| {
-        let there = device.capacity.saturating_sub(device.driver_reserve);
-        let usable = there.saturating_sub(device.others);
-        let free = declared.map_or(free.value.mid, |fact| fact.get(rank));
-        usable.checked_sub(free).ok_or_else(|| {
-            CaseError::Impossible(format!(
-                "rank {rank} cannot have {free} free before loading: the device has {there}, other \
-                 programs hold {}",
-                device.others
-            ))
-        })
-    };
-    devices.iter().enumerate().map(context).collect()
-}
-
 /// The account of rank 0 at the end, every row with its derivation.
-fn ledger(backend: &SimBackend, basis: &Basis, start: &Start) -> Result<Ledger, CaseError> {
+fn ledger(backend: &dyn Backend, basis: &Basis, start: &Start) -> Result<Ledger, CaseError> {
     let held = backend.held(Rank(0))?;
     let capacity = held.iter().map(|(_, bytes)| *bytes).sum();
     let mut ledger = Ledger::new(capacity);

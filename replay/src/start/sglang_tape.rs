@@ -16,19 +16,33 @@ pub(super) fn heaviest_tape(
     run: &RunInputs,
     chunk: &PrefillChunk,
 ) -> Option<Tape> {
+    let (tape_model, setup) = pass_setup(model, device, run, chunk)?;
+    prefill_chunk(&tape_model, &setup, chunk).ok()
+}
+
+/// The model for tapes, and the layer code with the largest single request among those that the release
+/// may run, judged by `chunk`; `None` where no tape is known.
+pub(crate) fn pass_setup(
+    model: &ModelGeometry,
+    device: &DeviceProfile,
+    run: &RunInputs,
+    chunk: &PrefillChunk,
+) -> Option<(TapeModel, Setup)> {
     let tape_model = TapeModel::from_geometry(model).ok()?;
     let experts = experts(model, device, run)?;
-    let tape = |code: &Code| {
-        let setup = Setup {
-            experts,
-            shared_experts: run.shared_experts,
-            mla_prefix: run.mla_prefix,
-            ..Setup::plain(*code, run.tp)
-        };
-        prefill_chunk(&tape_model, &setup, chunk).ok()
+    let setup = |code: &Code| Setup {
+        experts,
+        shared_experts: run.shared_experts,
+        mla_prefix: run.mla_prefix,
+        ..Setup::plain(*code, run.tp)
     };
-    let largest = |tape: &Tape| tape.largest().map(|live| live.bytes);
-    Code::sglang(run.version).iter().filter_map(tape).max_by_key(largest)
+    let largest = |setup: &Setup| {
+        let tape = prefill_chunk(&tape_model, setup, chunk).ok()?;
+        tape.largest().map(|live| live.bytes)
+    };
+    let heaviest = Code::sglang(run.version).iter().map(setup).max_by_key(largest)?;
+    largest(&heaviest)?;
+    Some((tape_model, heaviest))
 }
 
 fn experts(model: &ModelGeometry, device: &DeviceProfile, run: &RunInputs) -> Option<Experts> {

@@ -16,6 +16,18 @@ pub struct Sampling {
     pub penalties: bool,
 }
 
+impl Sampling {
+    /// What a batch with both needs.
+    #[must_use]
+    pub fn most(self, other: Self) -> Self {
+        Self {
+            choice: self.choice.max(other.choice),
+            output_logprobs: self.output_logprobs || other.output_logprobs,
+            penalties: self.penalties || other.penalties,
+        }
+    }
+}
+
 /// How the next token is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum SamplingChoice {

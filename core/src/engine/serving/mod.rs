@@ -1,7 +1,449 @@
-//! The life of a server from the moment when it is ready: requests, steps, memory, and its end.
+//! The life of a server from the moment when it is ready: requests, passes, memory, and its end.
+//!
+//! One loop for every backend. The scheduler decides whom a pass serves, the tapes what it allocates, the
+//! allocator and the backend whether that can be had; ranks go in lockstep, and the first that fails takes
+//! the server down.
 
+mod cascade;
 mod changes;
 mod clients;
+mod log;
+mod pass;
+mod rank_memory;
+mod served;
+#[cfg(test)]
+mod tests;
 
+pub use cascade::Wording;
 pub use changes::{Change, TimedChange, When};
 pub use clients::{Arrival, Clients, Sampling, SamplingChoice};
+pub use pass::{Pass, PassTapes, PassTime};
+pub use rank_memory::OutOfMemoryAt;
+pub use served::{Limit, PassFailure, ServeEnd, Served, Totals};
+
+use crate::{
+    backend::{Backend, BackendError, Rank, StepWork},
+    decision::{DecisionSink, Record},
+    memory::{
+        caching_allocator::{AddressOrder, History, Options, Setup},
+        ledger::Account,
+    },
+    sched::{Batch, Decision, Mode, RequestId, Scheduler, Turn},
+    units::{Bytes, Nanos},
+};
+use cascade::Moment;
+use log::{PassRecord, ServingLog};
+use pass::Demand;
+use rank_memory::{PassStopped, RankMemory};
+use std::collections::BTreeMap;
+
+/// What a run may at most take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Passes.
+    pub max_steps: u64,
+    /// Time since the server was ready.
+    pub max_time: Nanos,
+}
+
+/// What a run depends on beside its machine.
+pub struct Serving<'a> {
+    /// Whom a pass serves.
+    pub scheduler: &'a mut dyn Scheduler,
+    /// Who sends requests.
+    pub clients: &'a mut dyn Clients,
+    /// What a pass allocates.
+    pub tapes: &'a mut dyn PassTapes,
+    /// How long a pass takes.
+    pub time: &'a dyn PassTime,
+    /// What happens to the machine, in the order of happening.
+    pub changes: &'a [TimedChange],
+    /// Options of the caching allocator.
+    pub options: Options,
+    /// Who words an out-of-memory error.
+    pub wording: Wording,
+    /// Where the run stops.
+    pub limits: Limits,
+    /// Asked before every turn: whether the user wants the run to end here.
+    pub interrupted: &'a dyn Fn() -> bool,
+}
+
+/// Serves until every request is answered, or something ends it.
+pub fn serve(
+    backend: &mut dyn Backend,
+    serving: Serving<'_>,
+    sink: &mut dyn DecisionSink,
+) -> Served {
+    let mut server = Server::new(backend, serving, sink);
+    let end = server.run();
+    server.close(end)
+}
+
+struct Server<'m, 'a> {
+    backend: &'m mut dyn Backend,
+    parts: Serving<'a>,
+    log: ServingLog<'m>,
+    ranks: Vec<RankMemory>,
+    demands: BTreeMap<RequestId, Demand>,
+    decisions: Vec<Decision>,
+    totals: Totals,
+    now: Nanos,
+    next_change: usize,
+}
+
+/// What a turn left to do.
+enum Next {
+    GoOn,
+    End(ServeEnd),
+}
+
+impl From<BackendError> for ServeEnd {
+    fn from(error: BackendError) -> Self {
+        Self::Lost(error.to_string())
+    }
+}
+
+impl<'m, 'a> Server<'m, 'a> {
+    fn new(
+        backend: &'m mut dyn Backend,
+        parts: Serving<'a>,
+        sink: &'m mut dyn DecisionSink,
+    ) -> Self {
+        let mut ranks = Vec::new();
+        for rank in (0..backend.ranks()).map(Rank) {
+            let total = backend.memory(rank).ok().and_then(|reading| reading.total);
+            let setup = Setup {
+                options: parts.options.clone(),
+                device_total: total.unwrap_or_default().0,
+                order: AddressOrder::Logical,
+                history: History::Off,
+            };
+            ranks.push(RankMemory::new(rank, setup));
+        }
+        let usage = parts.scheduler.usage();
+        let totals = Totals { pool_tokens: usage.pool, usage, ..Totals::default() };
+        Self {
+            backend,
+            parts,
+            log: ServingLog::new(sink),
+            ranks,
+            demands: BTreeMap::new(),
+            decisions: Vec::new(),
+            totals,
+            now: Nanos(0),
+            next_change: 0,
+        }
+    }
+
+    fn run(&mut self) -> ServeEnd {
+        loop {
+            if (self.parts.interrupted)() {
+                return ServeEnd::Interrupted;
+            }
+            if self.totals.steps >= self.parts.limits.max_steps {
+                return ServeEnd::Limit(Limit::Steps);
+            }
+            if self.now > self.parts.limits.max_time {
+                return ServeEnd::Limit(Limit::Time);
+            }
+            match self.turn() {
+                Ok(Next::GoOn) => {}
+                Ok(Next::End(end)) | Err(end) => return end,
+            }
+        }
+    }
+
+    /// One turn of the engine's loop.
+    fn turn(&mut self) -> Result<Next, ServeEnd> {
+        self.apply_changes()?;
+        self.take_arrivals();
+        let turn = self.parts.scheduler.turn(&mut self.decisions);
+        let step = self.totals.steps;
+        self.write_decisions(step);
+        let ran = match turn.map_err(ServeEnd::Fatal)? {
+            Turn::Run(batch) => {
+                self.execute(&batch)?;
+                true
+            }
+            Turn::Idle => false,
+        };
+        // What completing brings belongs to the pass that was just executed.
+        let completed = self.parts.scheduler.complete(&mut self.decisions);
+        let decided = self.write_decisions(step);
+        completed.map_err(ServeEnd::Fatal)?;
+        self.totals.usage = self.parts.scheduler.usage();
+        if ran || decided { Ok(Next::GoOn) } else { Ok(self.wait()) }
+    }
+
+    /// Nothing can be done now: goes on to what happens next, or ends.
+    fn wait(&mut self) -> Next {
+        let next = self.parts.clients.next_at();
+        if self.parts.scheduler.is_done() && self.parts.clients.is_done() {
+            return Next::End(ServeEnd::Finished);
+        }
+        match next {
+            Some(at) => {
+                // Changes of the machine up to then come first, in their own time.
+                let change = self.parts.changes.get(self.next_change).map(|change| change.when);
+                let at = match change {
+                    Some(When::At(change)) if change < at => change,
+                    _ => at,
+                };
+                self.now = self.now.max(at);
+                Next::GoOn
+            }
+            None => Next::End(ServeEnd::Hung),
+        }
+    }
+
+    fn take_arrivals(&mut self) {
+        while let Some(arrival) = self.parts.clients.take(self.now) {
+            let request = arrival.request;
+            let end = request.prompt.len();
+            let logprobs = request.logprob_start.map(|start| (start, end));
+            self.log.arrived(&request, arrival.at);
+            self.demands.insert(request.id, Demand { sampling: arrival.sampling, logprobs });
+            self.parts.scheduler.submit(request, &mut self.decisions);
+            self.write_decisions(self.totals.steps);
+        }
+    }
+
+    /// Writes what was decided for `step`, and tells the clients. Answers whether anything was.
+    fn write_decisions(&mut self, step: u64) -> bool {
+        let decisions = std::mem::take(&mut self.decisions);
+        for decision in &decisions {
+            self.log.decision(decision, step, self.now);
+            self.totals.count(decision);
+            let over = match decision {
+                Decision::Finished { request, finish, .. } => Some((*request, *finish)),
+                Decision::Refused { request, .. } => Some((*request, crate::sched::Finish::Abort)),
+                _ => None,
+            };
+            if let Some((request, finish)) = over {
+                self.demands.remove(&request);
+                self.parts.clients.finished(request, finish, self.now);
+            }
+        }
+        !decisions.is_empty()
+    }
+
+    fn execute(&mut self, batch: &Batch) -> Result<(), ServeEnd> {
+        let demands = &self.demands;
+        let demand = |at: usize| demands.get(&batch.rows[at].request).copied().unwrap_or_default();
+        let pass = Pass::of(batch, demand);
+        let usage = self.parts.scheduler.usage();
+        self.totals.see(usage);
+        self.totals.largest_chunk = self.totals.largest_chunk.max(pass.tokens);
+        let tapes = self.parts.tapes.tapes(&pass);
+        let largest = tapes.iter().filter_map(|tape| tape.largest()).map(|live| live.bytes).max();
+        self.totals.largest_request = self.totals.largest_request.max(largest.unwrap_or_default());
+        self.play(&pass, &tapes)?;
+        let time = self.parts.time.time(&Pass::shape(batch));
+        let (mode, tokens, requests) = (pass.mode, pass.tokens, pass.requests);
+        let report = self.backend.execute(&StepWork { mode, tokens, requests, time })?;
+        let (peak, reserved) = self.peaks();
+        let free = self.least_free()?;
+        self.totals.least_free = Some(self.totals.least_free.map_or(free, |least| least.min(free)));
+        self.log.pass(PassRecord {
+            step: self.totals.steps,
+            mode,
+            requests,
+            tokens,
+            prefix_tokens: pass.prefix_tokens,
+            at: self.now,
+            elapsed: report.elapsed,
+            measured: report.measured,
+            usage,
+            free,
+            peak,
+            reserved,
+        });
+        self.now = Nanos(self.now.0.saturating_add(report.elapsed.0));
+        self.totals.steps += 1;
+        match mode {
+            Mode::Prefill | Mode::Mixed => self.totals.prefill_steps += 1,
+            Mode::Decode => self.totals.decode_steps += 1,
+        }
+        Ok(())
+    }
+
+    /// Plays a pass on every rank; the first that fails ends the server.
+    fn play(
+        &mut self,
+        pass: &Pass,
+        tapes: &[std::rc::Rc<crate::tape::Tape>],
+    ) -> Result<(), ServeEnd> {
+        let mut changes = Vec::new();
+        for at in 0..self.ranks.len() {
+            let rank = Rank(u32::try_from(at).unwrap_or(u32::MAX));
+            let played = self.ranks[at].play(self.backend, tapes, &mut changes);
+            for change in changes.drain(..) {
+                self.log.segment(rank, self.totals.steps, change);
+            }
+            match played {
+                Ok(()) => {}
+                Err(PassStopped::Lost(why)) => return Err(ServeEnd::Lost(why)),
+                Err(PassStopped::OutOfMemory(refused)) => {
+                    let (mode, tokens, requests) = (pass.mode, pass.tokens, pass.requests);
+                    let failure = PassFailure { refused: *refused, mode, tokens, requests };
+                    return Err(ServeEnd::OutOfMemory(Box::new(failure)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn peaks(&mut self) -> (Bytes, Bytes) {
+        let mut worst = (Bytes::ZERO, Bytes::ZERO);
+        for rank in &mut self.ranks {
+            let (peak, reserved) = rank.take_peak();
+            worst = (worst.0.max(peak), worst.1.max(reserved));
+        }
+        self.totals.peak_allocated = self.totals.peak_allocated.max(worst.0);
+        self.totals.peak_reserved = self.totals.peak_reserved.max(worst.1);
+        worst
+    }
+
+    fn least_free(&mut self) -> Result<Bytes, ServeEnd> {
+        let mut least = None;
+        for rank in (0..self.backend.ranks()).map(Rank) {
+            let free = self.backend.memory(rank)?.free;
+            least = Some(least.map_or(free, |least: Bytes| least.min(free)));
+        }
+        Ok(least.unwrap_or_default())
+    }
+
+    fn apply_changes(&mut self) -> Result<(), ServeEnd> {
+        while let Some(change) = self.parts.changes.get(self.next_change) {
+            let due = match change.when {
+                When::At(at) => at <= self.now,
+                When::Step(step) => step <= self.totals.steps,
+            };
+            if !due {
+                return Ok(());
+            }
+            self.next_change += 1;
+            match change.change {
+                Change::DeviceOthers { rank, held } => self.set_others(Some(rank), held)?,
+                Change::HostOthers { held } => self.set_others(None, held)?,
+                Change::Leak { rank, bytes } => self.leak(rank, bytes)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Other programs take what they ask for, or what there is.
+    fn set_others(&mut self, rank: Option<Rank>, asked: Bytes) -> Result<(), ServeEnd> {
+        let mut set = |held: Bytes| match rank {
+            Some(rank) => self.backend.set_others(rank, held),
+            None => self.backend.set_host_others(held),
+        };
+        let (held, refused) = match set(asked) {
+            Ok(()) => (asked, None),
+            Err(
+                BackendError::OutOfMemory { requested, free, .. }
+                | BackendError::HostOutOfMemory { requested, free, .. },
+            ) => {
+                // `requested` is what they wanted more than before.
+                let held = asked.saturating_sub(requested).saturating_add(free);
+                set(held)?;
+                (held, Some(free))
+            }
+            Err(other) => return Err(other.into()),
+        };
+        let new = |kind| rank.map_or_else(|| Record::new(kind), |rank| Record::of(kind, rank));
+        let when =
+            |record: Record, step: u64, now: Nanos| record.with("step", step).with("at_ns", now.0);
+        let (step, now) = (self.totals.steps, self.now);
+        let kind = if rank.is_some() { "tenant_changed" } else { "host_tenant_changed" };
+        self.log.push(when(new(kind), step, now).with("held_bytes", held.0));
+        if let Some(free) = refused {
+            let record = when(new("tenant_refused"), step, now);
+            self.log.push(record.with("asked_bytes", asked.0).with("free_bytes", free.0));
+        }
+        Ok(())
+    }
+
+    /// The server loses memory; once nothing is left, nothing more is lost.
+    fn leak(&mut self, rank: Rank, bytes: Bytes) -> Result<(), ServeEnd> {
+        let free = self.backend.memory(rank)?.free;
+        let bytes = bytes.min(free);
+        if bytes == Bytes::ZERO {
+            return Ok(());
+        }
+        let place = crate::backend::Place::Device;
+        self.backend.allocate(rank, Account::Unaccounted, place, bytes)?;
+        let record = Record::of("leaked", rank).with("step", self.totals.steps);
+        self.log.push(record.with("at_ns", self.now.0).with("size_bytes", bytes.0));
+        Ok(())
+    }
+
+    /// Writes the end, and how the failure went through the server.
+    fn close(mut self, end: ServeEnd) -> Served {
+        self.totals.at = self.now;
+        self.totals.usage = self.parts.scheduler.usage();
+        match &end {
+            ServeEnd::OutOfMemory(failure) => self.close_out_of_memory(failure),
+            ServeEnd::Fatal(fatal) => {
+                let record = Record::new("scheduler_fatal")
+                    .with("code", fatal.code)
+                    .with("message", fatal.message.as_str())
+                    .with("step", self.totals.steps)
+                    .with("at_ns", self.now.0);
+                self.log.push(record);
+                self.fall(Rank(0), fatal.code);
+            }
+            ServeEnd::Lost(why) => {
+                self.log.push(Record::new("device_lost").with("message", why.as_str()));
+                self.fall(Rank(0), "device lost");
+            }
+            ServeEnd::Finished | ServeEnd::Hung | ServeEnd::Limit(_) | ServeEnd::Interrupted => {}
+        }
+        let usage = self.totals.usage;
+        self.log.push(
+            Record::new("run_ended")
+                .with("outcome", end.name())
+                .with("at_ns", self.now.0)
+                .with("steps", self.totals.steps)
+                .with("finished", self.totals.finished)
+                .with("running", usage.running)
+                .with("waiting", usage.waiting)
+                .with("used_tokens", usage.used()),
+        );
+        Served { end, totals: self.totals }
+    }
+
+    fn close_out_of_memory(&mut self, failure: &PassFailure) {
+        self.peaks();
+        let when = Moment {
+            step: self.totals.steps,
+            at: self.now,
+            mode: failure.mode,
+            tokens: failure.tokens,
+            requests: failure.requests,
+        };
+        let refused = &failure.refused;
+        self.log.push(cascade::out_of_memory(refused, self.parts.wording, &when));
+        for record in cascade::ledgers(self.backend) {
+            self.log.push(record);
+        }
+        self.log.push(cascade::step_failed(&when));
+        let why = format!("{} in {}", self.parts.wording.exception(), failure.mode.name());
+        self.fall(refused.rank, &why);
+    }
+
+    /// The process tree falls.
+    fn fall(&mut self, first: Rank, why: &str) {
+        for record in cascade::process_tree(first, self.backend.ranks(), why) {
+            self.log.push(record);
+        }
+        let usage = self.parts.scheduler.usage();
+        self.log.push(
+            Record::new("server_ended")
+                .with("by", format!("scheduler TP{}", first.0).as_str())
+                .with("running", usage.running)
+                .with("waiting", usage.waiting)
+                .with("finished", self.totals.finished),
+        );
+    }
+}

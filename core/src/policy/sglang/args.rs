@@ -1,5 +1,6 @@
 //! The launch flags that reach memory, by the engine's own names. `None` means the flag was not given.
 
+use super::scheduling::SchedulingArgs;
 use super::version::Version;
 
 /// Where the server runs, as far as sizing rules differ.
@@ -183,6 +184,8 @@ pub struct ServerArgs {
     pub aiter_honors_explicit_fraction: bool,
     /// `SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK` (or the older environment switch) turns the check off.
     pub unbalanced_ranks_allowed: bool,
+    /// Flags of the scheduler and the sampler.
+    pub scheduling: SchedulingArgs,
 }
 
 impl ServerArgs {
@@ -252,6 +255,7 @@ impl ServerArgs {
             dcp_size: 1,
             aiter_honors_explicit_fraction: false,
             unbalanced_ranks_allowed: false,
+            scheduling: SchedulingArgs::default(),
         }
     }
 }

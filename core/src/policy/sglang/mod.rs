@@ -23,6 +23,7 @@ pub mod readings;
 pub mod refusal;
 pub mod requests;
 pub mod rules;
+pub mod scheduling;
 pub mod settings;
 pub mod speculation;
 mod swa;

@@ -1,0 +1,140 @@
+//! A pass as memory and time see it: sums over a batch.
+
+use super::clients::Sampling;
+use crate::{
+    estimate::roofline::{StepShape, TimeModel},
+    sched::{Batch, Mode},
+    tape::Tape,
+    units::Nanos,
+};
+use std::rc::Rc;
+
+/// One forward pass, without who is in it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Pass {
+    /// Kind.
+    pub mode: Mode,
+    /// New tokens.
+    pub tokens: u64,
+    /// Requests.
+    pub requests: u64,
+    /// Tokens before them whose KV is read.
+    pub prefix_tokens: u64,
+    /// Longest sequence, its new tokens included.
+    pub longest: u64,
+    /// Requests whose next token is sampled.
+    pub sampled: u64,
+    /// Prompt rows whose logprobs are asked for.
+    pub logprob_rows: u64,
+    /// The most demanding sampling of its requests.
+    pub sampling: Sampling,
+}
+
+/// What a request asks of its passes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Demand {
+    pub(super) sampling: Sampling,
+    /// First prompt token whose logprob is asked for, and the end of the prompt.
+    pub(super) logprobs: Option<(u64, u64)>,
+}
+
+impl Demand {
+    /// Rows of `prefix..prefix + extend` whose logprobs are asked for.
+    fn logprob_rows(&self, prefix: u64, extend: u64) -> u64 {
+        let Some((start, end)) = self.logprobs else { return 0 };
+        let (first, last) = (prefix.max(start), (prefix + extend).min(end));
+        last.saturating_sub(first)
+    }
+}
+
+impl Pass {
+    /// The sums of a batch, `demand` answering for each of its rows.
+    pub(super) fn of(batch: &Batch, demand: impl Fn(usize) -> Demand) -> Self {
+        let mut pass = Self {
+            mode: batch.mode,
+            tokens: batch.tokens(),
+            requests: batch.rows.len() as u64,
+            prefix_tokens: batch.prefix_tokens(),
+            longest: 0,
+            sampled: 0,
+            logprob_rows: 0,
+            sampling: Sampling::default(),
+        };
+        for (at, row) in batch.rows.iter().enumerate() {
+            let demand = demand(at);
+            pass.longest = pass.longest.max(row.prefix + row.extend);
+            pass.sampled += u64::from(!row.more_follows);
+            pass.logprob_rows += demand.logprob_rows(row.prefix, row.extend);
+            pass.sampling = pass.sampling.most(demand.sampling);
+        }
+        pass
+    }
+
+    /// The work of the pass for the time model.
+    #[must_use]
+    pub(super) fn shape(batch: &Batch) -> StepShape {
+        let mut shape = StepShape { requests: batch.rows.len() as u64, ..StepShape::default() };
+        for row in &batch.rows {
+            shape.tokens += row.extend;
+            shape.context_tokens += row.prefix + row.extend;
+            // Each new token sees all before it and itself.
+            shape.attention_pairs += row.extend * row.prefix + row.extend * (row.extend + 1) / 2;
+            shape.logits_rows += u64::from(!row.more_follows);
+        }
+        shape
+    }
+}
+
+/// What the passes of one engine allocate, on one rank.
+pub trait PassTapes {
+    /// The tapes of a pass in the order in which they are played. What one leaves is live while the next
+    /// runs.
+    fn tapes(&mut self, pass: &Pass) -> Vec<Rc<Tape>>;
+}
+
+/// How long the passes of one engine take.
+pub trait PassTime {
+    /// Time of a pass of this shape.
+    fn time(&self, shape: &StepShape) -> Nanos;
+}
+
+impl PassTime for TimeModel {
+    fn time(&self, shape: &StepShape) -> Nanos {
+        self.step(shape)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        engine::serving::SamplingChoice,
+        sched::{RequestId, Row},
+    };
+
+    #[test]
+    fn a_batch_adds_up() {
+        let row = |id, extend, prefix, more_follows| Row {
+            request: RequestId(id),
+            extend,
+            prefix,
+            more_follows,
+        };
+        let rows = vec![row(0, 100, 0, false), row(1, 50, 200, true)];
+        let batch = Batch { mode: Mode::Prefill, rows };
+        let demands = [
+            Demand { logprobs: Some((90, 100)), ..Demand::default() },
+            Demand {
+                sampling: Sampling { choice: SamplingChoice::MinP, ..Sampling::default() },
+                logprobs: Some((0, 1000)),
+            },
+        ];
+        let pass = Pass::of(&batch, |at| demands[at]);
+        assert_eq!((pass.tokens, pass.requests, pass.prefix_tokens), (150, 2, 200));
+        assert_eq!((pass.longest, pass.sampled, pass.logprob_rows), (250, 1, 60));
+        assert_eq!(pass.sampling.choice, SamplingChoice::MinP);
+        let shape = Pass::shape(&batch);
+        assert_eq!(shape.attention_pairs, 100 * 101 / 2 + 50 * 200 + 50 * 51 / 2);
+        assert_eq!((shape.context_tokens, shape.logits_rows), (350, 1));
+    }
+}

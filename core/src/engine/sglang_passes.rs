@@ -1,0 +1,191 @@
+//! What SGLang's passes allocate: layers, logits, input logprobs, sampler, by release and settings.
+
+use super::serving::{Pass, PassTapes, Sampling, SamplingChoice};
+use crate::{
+    estimate::{
+        activation::{self, Instant, Phase, RunInputs, Step},
+        logits::LogprobChunks,
+        shape::ShapeInputs,
+    },
+    sched::Mode,
+    tape::{
+        self, Choice, InputLogprobs, OutputLogprobs, PrefillChunk, SamplerBatch, Setup, Tape,
+        TapeModel,
+    },
+};
+use std::{collections::BTreeMap, rc::Rc};
+
+/// Where torch's own sort does the sampling, or a fused kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SamplingBackend {
+    /// FlashInfer's fused kernels.
+    FlashInfer,
+    /// PyTorch: `torch.sort` over the vocabulary.
+    Pytorch,
+}
+
+/// What the passes of a server depend on.
+#[derive(Clone, Debug)]
+pub struct SglangPassInputs {
+    /// Shape of the whole model.
+    pub shape: ShapeInputs,
+    /// The model for tapes and what runs it; `None` where the layers' code was not recorded: the closed
+    /// form stands in for it.
+    pub recorded: Option<(TapeModel, Setup)>,
+    /// Release and kernels.
+    pub run: RunInputs,
+    /// Largest batch of a decode graph; 0 without graphs.
+    pub captured_decode: u64,
+    /// Most tokens of a prefill graph; 0 without.
+    pub captured_prefill: u64,
+    /// Who samples.
+    pub sampling: SamplingBackend,
+    /// Whether input logprobs are made in chunks where the release leaves it to a switch.
+    pub logprob_chunks: LogprobChunks,
+}
+
+/// Tapes that are kept: a server repeats its decode batches.
+const KEPT: usize = 128;
+
+/// SGLang's passes on one rank.
+pub struct SglangPasses {
+    inputs: SglangPassInputs,
+    kept: BTreeMap<Pass, Vec<Rc<Tape>>>,
+}
+
+impl SglangPasses {
+    /// Passes of one server.
+    #[must_use]
+    pub const fn new(inputs: SglangPassInputs) -> Self {
+        Self { inputs, kept: BTreeMap::new() }
+    }
+
+    fn make(&self, pass: &Pass) -> Vec<Rc<Tape>> {
+        let layers = match pass.mode {
+            Mode::Decode => self.decode(pass),
+            Mode::Prefill | Mode::Mixed => self.prefill(pass),
+        };
+        let sampler = self.sampler(pass);
+        layers.into_iter().chain(sampler).map(Rc::new).collect()
+    }
+
+    /// Layers and logits of a decode batch; nothing inside a graph, whose memory is paid at the start.
+    fn decode(&self, pass: &Pass) -> Option<Tape> {
+        if pass.requests <= self.inputs.captured_decode {
+            return None;
+        }
+        match &self.inputs.recorded {
+            Some((model, setup)) => tape::decode_batch(model, setup, pass.requests).ok(),
+            None => self.closed_form(pass, Phase::Decode, |_| true),
+        }
+    }
+
+    fn prefill(&self, pass: &Pass) -> Option<Tape> {
+        // Input logprobs and mixed batches run eagerly also where prefill graphs exist.
+        let eager = pass.logprob_rows > 0 || pass.mode == Mode::Mixed;
+        let captured = !eager && pass.tokens <= self.inputs.captured_prefill;
+        let Some((model, setup)) = &self.inputs.recorded else {
+            let outside = |instant: Instant| !captured || outside_graphs(instant);
+            return self.closed_form(pass, Phase::Prefill, outside);
+        };
+        if captured {
+            let over_prefix = pass.prefix_tokens > 0;
+            return match over_prefix {
+                true => self.closed_form(pass, Phase::Prefill, outside_graphs),
+                false => tape::logits(model, setup, pass.requests).ok(),
+            };
+        }
+        let chunk = PrefillChunk {
+            tokens: pass.tokens,
+            requests: pass.requests,
+            prefix_tokens: pass.prefix_tokens,
+        };
+        if pass.logprob_rows == 0 {
+            return tape::prefill_chunk(model, setup, &chunk).ok();
+        }
+        let last = pass.tokens.saturating_sub(pass.requests);
+        let want = InputLogprobs {
+            rows: pass.logprob_rows,
+            sample_rows: (last..pass.tokens).collect(),
+            top_logprobs: 0,
+            chunks: self.inputs.logprob_chunks,
+        };
+        tape::input_logprobs(model, setup, &chunk, &want).ok()
+    }
+
+    /// The peak of the pass as one buffer, where no tape is recorded.
+    fn closed_form(
+        &self,
+        pass: &Pass,
+        phase: Phase,
+        counts: impl Fn(Instant) -> bool,
+    ) -> Option<Tape> {
+        let step = Step {
+            phase,
+            tokens: pass.tokens,
+            prefix_tokens: pass.prefix_tokens,
+            logits_rows: pass.requests,
+        };
+        let instants = activation::instants(&self.inputs.shape, &self.inputs.run, &step);
+        let peak =
+            instants.into_iter().filter(|peak| counts(peak.instant)).reduce(|best, next| {
+                if next.figure.value.mid > best.figure.value.mid { next } else { best }
+            })?;
+        Some(tape::one_buffer(peak.figure.value.mid, peak.instant))
+    }
+
+    fn sampler(&self, pass: &Pass) -> Option<Tape> {
+        let (_, setup) = self.inputs.recorded.as_ref()?;
+        if pass.sampled == 0 {
+            return None;
+        }
+        let batch = SamplerBatch {
+            rows: pass.requests,
+            vocab: self.inputs.shape.vocab,
+            choice: choice(pass.sampling, self.inputs.sampling),
+            logprobs: match pass.sampling.output_logprobs {
+                true => OutputLogprobs::Top(0),
+                false => OutputLogprobs::Absent,
+            },
+        };
+        tape::sampler(setup.code, &batch).ok()
+    }
+}
+
+impl PassTapes for SglangPasses {
+    fn tapes(&mut self, pass: &Pass) -> Vec<Rc<Tape>> {
+        // Where decode runs in graphs, only the sampler's batch counts.
+        let key = match pass.mode {
+            Mode::Decode => Pass { prefix_tokens: 0, longest: 0, ..*pass },
+            Mode::Prefill | Mode::Mixed => Pass { longest: 0, ..*pass },
+        };
+        if let Some(kept) = self.kept.get(&key) {
+            return kept.clone();
+        }
+        if self.kept.len() >= KEPT {
+            self.kept.clear();
+        }
+        let made = self.make(&key);
+        self.kept.insert(key, made.clone());
+        made
+    }
+}
+
+/// What of a captured prefill pass still runs outside its graphs.
+///
+/// Source: SGLang 0.5.23, breakable prefill graphs: attention runs between the segments.
+const fn outside_graphs(instant: Instant) -> bool {
+    use Instant as I;
+    matches!(instant, I::MlaPrefixKeys | I::MlaPrefixOutput | I::MlaAbsorbed | I::Logits)
+}
+
+const fn choice(sampling: Sampling, backend: SamplingBackend) -> Choice {
+    match (sampling.choice, backend) {
+        (SamplingChoice::Greedy, _) => Choice::Greedy,
+        (SamplingChoice::Temperature, _) => Choice::Temperature,
+        (SamplingChoice::TopKTopP, SamplingBackend::FlashInfer) => Choice::TopKTopP,
+        (SamplingChoice::TopKTopP, SamplingBackend::Pytorch) => Choice::TorchSort,
+        (SamplingChoice::MinP, SamplingBackend::FlashInfer) => Choice::MinP,
+        (SamplingChoice::MinP, SamplingBackend::Pytorch) => Choice::TorchSort,
+    }
+}

@@ -1,0 +1,130 @@
+//! A started server under its workload: the scheduler, the passes and the clients of a case put together.
+
+pub(crate) mod figures;
+mod sglang;
+#[cfg(test)]
+mod tests;
+mod time;
+
+use crate::{
+    assemble::Assembled,
+    start::{CaseLaunch, Policy, Ran},
+};
+use plimsoll_core::{
+    backend::Backend,
+    decision::DecisionSink,
+    engine::serving::{self, Clients, Limits, PassTapes, Served, Serving, TimedChange, Wording},
+    estimate::roofline::TimeModel,
+    memory::caching_allocator::{Options, TorchVersion},
+    sched::Scheduler,
+};
+use plimsoll_ingest::launch::EnvVar;
+
+/// What a started server is put under.
+pub struct Load<'a> {
+    /// Who sends requests.
+    pub clients: &'a mut dyn Clients,
+    /// What happens to the machine, in the order of happening.
+    pub changes: &'a [TimedChange],
+    /// Where the run stops.
+    pub limits: Limits,
+    /// Whether the user wants the run to end now.
+    pub interrupted: &'a dyn Fn() -> bool,
+}
+
+/// A case that cannot be served.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ServeError {
+    /// The start did not produce what serving needs.
+    #[error("{0} is not known after this start, and nothing can be served without it")]
+    Missing(&'static str),
+    /// An engine or a setting whose steps are not executed yet.
+    #[error("{0}")]
+    NotExecuted(String),
+    /// The scheduler does not take these settings.
+    #[error("the scheduler cannot run so: {0}")]
+    Settings(String),
+    /// `PYTORCH_CUDA_ALLOC_CONF` with a mistake.
+    #[error("{name}: {why}")]
+    AllocatorConf {
+        /// Name of the variable.
+        name: String,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+/// What serves a case.
+pub(crate) struct Parts {
+    pub(crate) scheduler: Box<dyn Scheduler>,
+    pub(crate) tapes: Box<dyn PassTapes>,
+    pub(crate) time: TimeModel,
+    pub(crate) wording: Wording,
+    /// Settings that the run does not execute, in words.
+    pub(crate) notes: Vec<String>,
+}
+
+/// A run under load, with what of the launch it did not execute.
+pub struct ServedRun {
+    /// How it ended.
+    pub served: Served,
+    /// Settings that the run does not execute.
+    pub notes: Vec<String>,
+}
+
+/// Puts a started server under load; its decisions go to `sink` after those of the start.
+///
+/// # Errors
+///
+/// [`ServeError`]; a server that dies is a result.
+pub fn serve(
+    assembled: &Assembled,
+    ran: &Ran,
+    machine: &mut dyn Backend,
+    load: Load<'_>,
+    sink: &mut dyn DecisionSink,
+) -> Result<ServedRun, ServeError> {
+    let case = &assembled.case;
+    let mut parts = match (&case.launch, &ran.policy) {
+        (CaseLaunch::Sglang(args), Policy::Sglang(_) | Policy::Mlx(_)) => {
+            sglang::parts(case, args, ran)?
+        }
+        _ => {
+            let message =
+                "this version runs vLLM's start only, not its scheduler: leave `workload` out";
+            return Err(ServeError::NotExecuted(message.to_owned()));
+        }
+    };
+    let options = allocator_options(&assembled.launch.env)?;
+    sink.record(sglang::started(ran)?);
+    let serving = Serving {
+        scheduler: parts.scheduler.as_mut(),
+        clients: load.clients,
+        tapes: parts.tapes.as_mut(),
+        time: &parts.time,
+        changes: load.changes,
+        options,
+        wording: parts.wording,
+        limits: load.limits,
+        interrupted: load.interrupted,
+    };
+    let served = serving::serve(machine, serving, sink);
+    Ok(ServedRun { served, notes: parts.notes })
+}
+
+/// Variables that set torch's allocator up; the later one wins.
+///
+/// Source: torch `CUDAAllocatorConfig`; `PYTORCH_ALLOC_CONF` from 2.9.
+const ALLOC_CONF: [&str; 3] =
+    ["PYTORCH_HIP_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
+
+fn allocator_options(env: &[EnvVar]) -> Result<Options, ServeError> {
+    let mut options = Options::default();
+    for name in ALLOC_CONF {
+        let Some(var) = env.iter().rev().find(|var| var.name == name) else { continue };
+        options = Options::parse(&var.value, TorchVersion::NEWEST).map_err(|error| {
+            ServeError::AllocatorConf { name: name.to_owned(), why: error.to_string() }
+        })?;
+    }
+    Ok(options)
+}

@@ -1,0 +1,197 @@
+//! SGLang's scheduler and passes as a started case sets them.
+
+use super::{Parts, ServeError};
+use crate::start::{Case, Policy, Ran, pass_setup, run_inputs};
+use plimsoll_core::{
+    decision::Record,
+    engine::{
+        MlxPasses, SamplingBackend, SglangPassInputs, SglangPasses,
+        serving::{PassTapes, Wording},
+    },
+    estimate::{logits::LogprobChunks, shape::ShapeInputs},
+    figure::FigureValue,
+    kv::EvictionPolicy,
+    memory::caching_allocator::TorchVersion,
+    policy::sglang::{Resolved, args::ServerArgs, version::Version},
+    sched::sglang::{
+        LoopKind, MixedChunk, PrefixCache, PriorityOptions, PriorityOrder, QueuePolicy,
+        SglangConfig, SglangScheduler, TooLong,
+    },
+    tape::PrefillChunk,
+};
+
+/// Tokens of a prefill batch. Source: SGLang `ServerArgs.max_prefill_tokens`.
+const MAX_PREFILL_TOKENS: u64 = 16_384;
+
+pub(super) fn parts(case: &Case, args: &ServerArgs, ran: &Ran) -> Result<Parts, ServeError> {
+    let resolved = resolved(ran)?;
+    let config = config(args, ran, resolved)?;
+    let scheduler =
+        SglangScheduler::new(config).map_err(|error| ServeError::Settings(error.to_string()))?;
+    let (tapes, wording) = tapes(case, args, ran, resolved)?;
+    Ok(Parts {
+        scheduler: Box::new(scheduler),
+        tapes,
+        time: super::time::basis(case, resolved.kv_cache_dtype)?.model,
+        wording,
+        notes: notes(args, resolved),
+    })
+}
+
+fn resolved(ran: &Ran) -> Result<&Resolved, ServeError> {
+    let resolved = match &ran.policy {
+        Policy::Sglang(start) => start.resolved(),
+        Policy::Mlx(start) => start.resolved(),
+        Policy::Vllm(_) => None,
+    };
+    resolved.ok_or(ServeError::Missing("how the settings are resolved"))
+}
+
+fn count(ran: &Ran, name: &'static str) -> Result<u64, ServeError> {
+    match ran.start.figure(name).map(|figure| &figure.value) {
+        Some(FigureValue::Count(n)) => Ok(*n),
+        _ => Err(ServeError::Missing(name)),
+    }
+}
+
+/// The record that opens a run under load.
+pub(super) fn started(ran: &Ran) -> Result<Record, ServeError> {
+    let resolved = resolved(ran)?;
+    let chunk = u64::try_from(resolved.scheduler_chunk).ok().filter(|chunk| *chunk > 0);
+    Ok(Record::new("serving_started")
+        .with("pool_tokens", count(ran, "max_total_num_tokens")?)
+        .with("page_size", resolved.page_size)
+        .with("max_running_requests", count(ran, "max_running_requests")?)
+        .with("chunked_prefill_size", chunk))
+}
+
+fn config(args: &ServerArgs, ran: &Ran, resolved: &Resolved) -> Result<SglangConfig, ServeError> {
+    let running = count(ran, "max_running_requests")?;
+    let rows = count(ran, "req_to_token_pool_size").unwrap_or(running);
+    let flags = &args.scheduling;
+    let chunk = u64::try_from(resolved.scheduler_chunk).ok().filter(|chunk| *chunk > 0);
+    let settings = |message: String| ServeError::Settings(message);
+    Ok(SglangConfig {
+        page_size: resolved.page_size,
+        chunked_prefill_size: chunk,
+        max_prefill_tokens: args.max_prefill_tokens.unwrap_or(MAX_PREFILL_TOKENS),
+        max_running_requests: running,
+        request_rows: rows,
+        policy: match flags.schedule_policy.as_deref() {
+            None | Some("fcfs") => QueuePolicy::Fcfs,
+            Some("lpm") => QueuePolicy::Lpm,
+            Some("dfs-weight") => QueuePolicy::DfsWeight,
+            Some("lof") => QueuePolicy::Lof,
+            Some(other) => {
+                let known = "fcfs, lpm, dfs-weight and lof";
+                return Err(settings(format!(
+                    "--schedule-policy {other}: this version runs {known}"
+                )));
+            }
+        },
+        conservativeness: flags.schedule_conservativeness.unwrap_or(1.0),
+        mixed_chunk: if flags.enable_mixed_chunk { MixedChunk::On } else { MixedChunk::Off },
+        loop_kind: match args.disable_overlap_schedule {
+            true => LoopKind::Normal,
+            false => LoopKind::Overlap,
+        },
+        prefix_cache: prefix_cache(args)?,
+        too_long: if flags.allow_auto_truncate { TooLong::Truncate } else { TooLong::Abort },
+        prefill_max_requests: flags.prefill_max_requests,
+        max_queued_requests: flags.max_queued_requests,
+        priority: flags.enable_priority_scheduling.then(|| PriorityOptions {
+            order: match flags.schedule_low_priority_values_first {
+                true => PriorityOrder::SmallerFirst,
+                false => PriorityOrder::LargerFirst,
+            },
+            threshold: flags
+                .priority_scheduling_preemption_threshold
+                .and_then(|threshold| i64::try_from(threshold).ok())
+                .unwrap_or(PriorityOptions::default().threshold),
+        }),
+        ..SglangConfig::new(args.version, count(ran, "max_total_num_tokens")?, resolved.context_len)
+    })
+}
+
+fn prefix_cache(args: &ServerArgs) -> Result<PrefixCache, ServeError> {
+    if args.disable_radix_cache {
+        return Ok(PrefixCache::Off);
+    }
+    let policy = match args.scheduling.radix_eviction_policy.as_deref() {
+        None | Some("lru" | "lfu") => EvictionPolicy::Lru,
+        Some("fifo") => EvictionPolicy::Fifo,
+        Some("mru") => EvictionPolicy::Mru,
+        Some("filo") => EvictionPolicy::Filo,
+        Some("priority") => EvictionPolicy::Priority,
+        Some(other) => {
+            let known = "lru, lfu, fifo, mru, filo and priority";
+            let message = format!("--radix-eviction-policy {other}: this version runs {known}");
+            return Err(ServeError::Settings(message));
+        }
+    };
+    Ok(PrefixCache::Radix(policy))
+}
+
+fn tapes(
+    case: &Case,
+    args: &ServerArgs,
+    ran: &Ran,
+    resolved: &Resolved,
+) -> Result<(Box<dyn PassTapes>, Wording), ServeError> {
+    let model = case.model.geometry().ok_or(ServeError::Missing("the model's layers"))?;
+    let shape = ShapeInputs::from_geometry(model);
+    if matches!(ran.policy, Policy::Mlx(_)) {
+        return Ok((Box::new(MlxPasses::new(shape)), Wording::Metal));
+    }
+    let run = run_inputs(args, &shape, case);
+    let captured = resolved.decode_graphs_off.is_none();
+    let largest = resolved.decode_bs.last().copied().filter(|_| captured);
+    let sampling = match args.scheduling.sampling_backend.as_deref() {
+        Some("pytorch") => SamplingBackend::Pytorch,
+        _ => SamplingBackend::FlashInfer,
+    };
+    let inputs = SglangPassInputs {
+        recorded: pass_setup(model, &case.device, &run, &full_chunk(args, resolved)),
+        shape,
+        run,
+        captured_decode: largest.unwrap_or(0),
+        captured_prefill: resolved.prefill_sizes.last().copied().unwrap_or(0),
+        sampling,
+        logprob_chunks: LogprobChunks::Default,
+    };
+    Ok((Box::new(SglangPasses::new(inputs)), Wording::Torch(torch(args.version))))
+}
+
+/// The largest prefill pass, by which the layers' code is chosen where the release leaves it open.
+fn full_chunk(args: &ServerArgs, resolved: &Resolved) -> PrefillChunk {
+    let chunk = u64::try_from(resolved.scheduler_chunk).ok().filter(|chunk| *chunk > 0);
+    let tokens = chunk.or(args.max_prefill_tokens).unwrap_or(MAX_PREFILL_TOKENS);
+    PrefillChunk { tokens: tokens.clamp(1, 1 << 20), requests: 1, prefix_tokens: 0 }
+}
+
+/// Release of torch that an SGLang release is built on, as far as its error text differs.
+///
+/// Source: the packages' own requirements: 2.6 in 0.4.6, 2.7 and 2.8 until 0.5.5, then 2.9.
+fn torch(version: Version) -> TorchVersion {
+    match () {
+        () if version.since(5, 6) => TorchVersion::new(2, 9),
+        () if version.since(5, 0) => TorchVersion::new(2, 8),
+        () => TorchVersion::new(2, 6),
+    }
+}
+
+/// What of the launch the run does not execute.
+fn notes(args: &ServerArgs, resolved: &Resolved) -> Vec<String> {
+    let mut notes = Vec::new();
+    let mut note = |applies: bool, text: &str| {
+        if applies {
+            notes.push(text.to_owned());
+        }
+    };
+    note(args.pp_size > 1, "pipeline stages are sized, and run as one stage");
+    note(args.dp_size > 1, "data-parallel ranks are sized, and run as one scheduler");
+    note(args.ep_size > 1, "expert parallelism is sized; its exchange buffers are not executed");
+    note(resolved.speculation.is_some(), "speculation is sized; steps decode one token each");
+    note(args.enable_hierarchical_cache, "the host cache is sized and held; KV is not moved to it");
+    notes
+}
