@@ -3,6 +3,8 @@
 //! Policy never lives in a backend. A backend reports, hands out and refuses; [`crate::engine`]
 //! decides. A server of `n` ranks is `n` rank memories driven in lockstep.
 
+pub mod conformance;
+
 use crate::{
     memory::ledger::Account,
     sched::Mode,

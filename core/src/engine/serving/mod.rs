@@ -397,10 +397,7 @@ impl<'m, 'a> Server<'m, 'a> {
                 self.log.push(Record::new("device_lost").with("message", why.as_str()));
                 self.fall(Rank(0), "device lost");
             }
-            ServeEnd::Finished
-            | ServeEnd::Hung
-            | ServeEnd::Limit(_)
-            | ServeEnd::Interrupted => {}
+            ServeEnd::Finished | ServeEnd::Hung | ServeEnd::Limit(_) | ServeEnd::Interrupted => {}
         }
         let usage = self.totals.usage;
         self.log.push(
