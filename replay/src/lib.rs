@@ -16,4 +16,5 @@ pub mod scenario;
 pub mod serve;
 pub mod start;
 pub mod wire;
+pub mod workload;
 pub mod yaml;

@@ -2,9 +2,15 @@
 
 use crate::{
     path::KeyPath,
-    scenario::expect::{Ending, Expect, FIGURES, Test},
+    scenario::{
+        expect::{Ending, Expect, FIGURES, Test},
+        time,
+    },
 };
-use plimsoll_core::{pyfloat, units::Bytes};
+use plimsoll_core::{
+    pyfloat,
+    units::{Bytes, Nanos},
+};
 use std::{collections::BTreeMap, fmt};
 
 /// Kinds of figures.
@@ -16,10 +22,14 @@ pub enum FigureKind {
     Count,
     /// A fraction or a ratio.
     Number,
+    /// A time.
+    Duration,
+    /// A word or a name.
+    Text,
 }
 
 /// One figure.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub enum Figure {
     /// Bytes.
     Bytes(u64),
@@ -27,44 +37,56 @@ pub enum Figure {
     Count(i64),
     /// A fraction or a ratio.
     Number(f64),
+    /// A time.
+    Duration(Nanos),
+    /// A word or a name.
+    Text(String),
 }
 
 impl Figure {
     /// Its kind.
     #[must_use]
-    pub const fn kind(self) -> FigureKind {
+    pub const fn kind(&self) -> FigureKind {
         match self {
             Self::Bytes(_) => FigureKind::Bytes,
             Self::Count(_) => FigureKind::Count,
             Self::Number(_) => FigureKind::Number,
+            Self::Duration(_) => FigureKind::Duration,
+            Self::Text(_) => FigureKind::Text,
         }
     }
 
-    /// As a double; exact below 2^53.
+    /// As a double; exact below 2^53, a time in nanoseconds. A text has none: NaN.
     #[must_use]
-    pub const fn as_f64(self) -> f64 {
+    pub const fn as_f64(&self) -> f64 {
         match self {
-            Self::Bytes(v) => v as f64,
-            Self::Count(v) => v as f64,
-            Self::Number(v) => v,
+            Self::Bytes(v) | Self::Duration(Nanos(v)) => *v as f64,
+            Self::Count(v) => *v as f64,
+            Self::Number(v) => *v,
+            Self::Text(_) => f64::NAN,
         }
     }
 
-    /// Order within one kind; `None` across kinds and for NaN.
-    fn compare(self, other: Self) -> Option<std::cmp::Ordering> {
+    /// Order within one kind, of texts that of their characters; `None` across kinds and for NaN.
+    fn compare(&self, other: &Self) -> Option<std::cmp::Ordering> {
         match (self, other) {
-            (Self::Bytes(a), Self::Bytes(b)) => Some(a.cmp(&b)),
-            (Self::Count(a), Self::Count(b)) => Some(a.cmp(&b)),
-            (Self::Number(a), Self::Number(b)) => a.partial_cmp(&b),
+            (Self::Bytes(a), Self::Bytes(b)) => Some(a.cmp(b)),
+            (Self::Count(a), Self::Count(b)) => Some(a.cmp(b)),
+            (Self::Number(a), Self::Number(b)) => a.partial_cmp(b),
+            (Self::Duration(a), Self::Duration(b)) => Some(a.cmp(b)),
+            (Self::Text(a), Self::Text(b)) => Some(a.cmp(b)),
             _ => None,
         }
     }
 
-    fn is_within(self, value: Self, within: Self) -> bool {
+    fn is_within(&self, value: &Self, within: &Self) -> bool {
         match (self, value, within) {
-            (Self::Bytes(a), Self::Bytes(b), Self::Bytes(w)) => a.abs_diff(b) <= w,
+            (Self::Bytes(a), Self::Bytes(b), Self::Bytes(w))
+            | (Self::Duration(Nanos(a)), Self::Duration(Nanos(b)), Self::Duration(Nanos(w))) => {
+                a.abs_diff(*b) <= *w
+            }
             (Self::Count(a), Self::Count(b), Self::Count(w)) => {
-                u64::try_from(w).is_ok_and(|w| a.abs_diff(b) <= w)
+                u64::try_from(*w).is_ok_and(|w| a.abs_diff(*b) <= w)
             }
             // Decimal ends are not exact in binary: 2.315 - 2.31 may exceed 0.005 by an ulp.
             (Self::Number(a), Self::Number(b), Self::Number(w)) => {
@@ -82,6 +104,8 @@ impl fmt::Display for Figure {
             Self::Bytes(v) => write!(f, "{v} B ({})", Bytes(*v)),
             Self::Count(v) => write!(f, "{v}"),
             Self::Number(v) => f.write_str(&pyfloat::repr(*v)),
+            Self::Duration(v) => f.write_str(&time::show(*v)),
+            Self::Text(v) => f.write_str(v),
         }
     }
 }
@@ -90,7 +114,7 @@ impl fmt::Display for Figure {
 /// [`FIGURES`].
 #[derive(Clone, PartialEq, Debug)]
 pub struct Outcome {
-    /// How the start ended.
+    /// How the run ended.
     pub ending: Ending,
     /// Stable code of the refusal.
     pub refusal: Option<String>,
@@ -108,16 +132,22 @@ pub struct UnknownFigure {
 }
 
 impl Outcome {
+    /// A run that ended so, without figures yet.
+    #[must_use]
+    pub const fn ended(ending: Ending) -> Self {
+        Self { ending, refusal: None, figures: BTreeMap::new() }
+    }
+
     /// A start that succeeded, without figures yet.
     #[must_use]
     pub const fn started() -> Self {
-        Self { ending: Ending::Started, refusal: None, figures: BTreeMap::new() }
+        Self::ended(Ending::Started)
     }
 
     /// A start that the machine had no memory for.
     #[must_use]
     pub const fn out_of_memory() -> Self {
-        Self { ending: Ending::OutOfMemory, refusal: None, figures: BTreeMap::new() }
+        Self::ended(Ending::OutOfMemory)
     }
 
     /// A start that the engine refused with the stable code `refusal`.
@@ -143,12 +173,12 @@ impl Outcome {
     /// The figure of that name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<Figure> {
-        self.figures.get(name).copied()
+        self.figures.get(name).cloned()
     }
 
     /// All figures by name.
-    pub fn figures(&self) -> impl Iterator<Item = (&'static str, Figure)> + '_ {
-        self.figures.iter().map(|(name, figure)| (*name, *figure))
+    pub fn figures(&self) -> impl Iterator<Item = (&'static str, &Figure)> + '_ {
+        self.figures.iter().map(|(name, figure)| (*name, figure))
     }
 }
 
@@ -196,7 +226,10 @@ pub fn evaluate(expect: &Expect, outcome: &Outcome) -> Vec<Claim> {
         claims.push(word("refusal", code, outcome.refusal.clone()));
     }
     claims.extend(
-        expect.figures.iter().map(|(spec, test)| figure(spec.name, test, outcome.get(spec.name))),
+        expect
+            .figures
+            .iter()
+            .map(|(spec, test)| figure(spec.name, test, outcome.figures.get(spec.name))),
     );
     claims
 }
@@ -219,7 +252,7 @@ fn word(name: &str, expected: &str, got: Option<String>) -> Claim {
     }
 }
 
-fn figure(name: &str, test: &Test, got: Option<Figure>) -> Claim {
+fn figure(name: &str, test: &Test, got: Option<&Figure>) -> Claim {
     let verdict = match got {
         None => Verdict::NotProduced,
         Some(got) if holds(test, got) => Verdict::Holds,
@@ -228,22 +261,23 @@ fn figure(name: &str, test: &Test, got: Option<Figure>) -> Claim {
     Claim {
         path: claim_path(name),
         expected: test.to_string(),
-        got: got.map_or_else(|| "nothing".to_owned(), |got| got.to_string()),
+        got: got.map_or_else(|| "nothing".to_owned(), ToString::to_string),
         verdict,
     }
 }
 
-fn holds(test: &Test, got: Figure) -> bool {
+fn holds(test: &Test, got: &Figure) -> bool {
+    use std::cmp::Ordering;
+    let order = |other: &Figure| got.compare(other);
     match test {
-        Test::Is(value) => got.compare(*value).is_some_and(std::cmp::Ordering::is_eq),
-        Test::AnyOf(values) => {
-            values.iter().any(|v| got.compare(*v).is_some_and(std::cmp::Ordering::is_eq))
-        }
-        Test::Within { value, within } => got.is_within(*value, *within),
+        Test::Is(value) => order(value).is_some_and(Ordering::is_eq),
+        Test::AnyOf(values) => values.iter().any(|v| order(v).is_some_and(Ordering::is_eq)),
+        Test::Contains(part) => matches!(got, Figure::Text(text) if text.contains(part.as_str())),
+        Test::Within { value, within } => got.is_within(value, within),
         Test::Between { at_least, at_most } => {
-            at_least.is_none_or(|low| got.compare(low).is_some_and(std::cmp::Ordering::is_ge))
-                && at_most
-                    .is_none_or(|high| got.compare(high).is_some_and(std::cmp::Ordering::is_le))
+            let above = |low| order(low).is_some_and(Ordering::is_ge);
+            let below = |high| order(high).is_some_and(Ordering::is_le);
+            at_least.as_ref().is_none_or(above) && at_most.as_ref().is_none_or(below)
         }
     }
 }
@@ -258,6 +292,7 @@ impl fmt::Display for Test {
                 }
                 Ok(())
             }
+            Self::Contains(part) => write!(f, "contains {part}"),
             Self::Within { value, within } => write!(f, "{value} ± {within}"),
             Self::Between { at_least: Some(low), at_most: Some(high) } => {
                 write!(f, "{low} to {high}")

@@ -1,4 +1,4 @@
-//! Running a scenario: its start on the simulator, its outcome, its claims, its decision log.
+//! Running a scenario: its start, its load, its outcome, its claims, its decision log.
 
 use crate::{
     assemble::{self, AssembleError, Assembled},
@@ -7,16 +7,23 @@ use crate::{
     outcome::{Claim, Figure, Outcome, evaluate},
     record::{DigestScope, FieldValue, Fields, Record},
     scenario::{FIGURES, Scenario},
-    start::{self, CaseError, Ran},
+    serve::{self, Load, ServeError, ServedRun},
+    start::{self, CaseError, MakeMachine, Ran},
     wire::{Closing, Log, LogWriter, WireError},
 };
 use plimsoll_core::{
-    decision::{self, Digest, Value},
-    engine::startup::{Refused, StartEnd},
+    decision::{self, DecisionSink, Digest, Value},
+    engine::{
+        serving::{Limits, ServeEnd},
+        startup::{Refused, StartEnd},
+    },
     figure::FigureValue,
     units::Bytes,
 };
-use std::{io::Write, path::Path};
+use std::{
+    io::{self, Write},
+    path::Path,
+};
 
 /// A scenario that was run.
 pub struct ScenarioRun {
@@ -26,12 +33,17 @@ pub struct ScenarioRun {
     pub assembled: Assembled,
     /// Its start.
     pub ran: Ran,
+    /// Its life under load; `None` without a workload, or when it did not start.
+    pub served: Option<ServedRun>,
     /// What it produced.
     pub outcome: Outcome,
     /// What became of its claims.
     pub claims: Vec<Claim>,
     /// Digests of its decision log.
     pub digests: Digests,
+    /// Its decision log.
+    pub log: Log,
+    text: Vec<u8>,
 }
 
 /// Why a scenario could not be run.
@@ -43,6 +55,9 @@ pub enum RunError {
     /// Readings that cannot be.
     #[error(transparent)]
     Case(#[from] CaseError),
+    /// A load that cannot be put on this server.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
     /// The log cannot be written.
     #[error(transparent)]
     Wire(#[from] WireError),
@@ -52,11 +67,12 @@ pub enum RunError {
 }
 
 impl ScenarioRun {
-    /// Whether every claim holds; without claims, whether the server started.
+    /// Whether every claim holds; without claims, whether the server started and lived.
     #[must_use]
     pub fn passed(&self) -> bool {
         if self.scenario.expect.is_empty() {
-            return self.ran.start.end == StartEnd::Ready;
+            let lived = |run: &ServedRun| run.served.end == ServeEnd::Finished;
+            return self.ran.start.end == StartEnd::Ready && self.served.as_ref().is_none_or(lived);
         }
         self.claims.iter().all(Claim::holds)
     }
@@ -66,38 +82,150 @@ impl ScenarioRun {
     /// # Errors
     ///
     /// [`WireError`] when the writer fails.
-    pub fn write_log<W: Write>(&self, out: W) -> Result<(W, Digests), WireError> {
-        write_log(&self.scenario, &self.ran, out)
+    pub fn write_log<W: Write>(&self, mut out: W) -> Result<(W, Digests), WireError> {
+        out.write_all(&self.text)?;
+        out.flush()?;
+        Ok((out, self.digests.clone()))
     }
+}
+
+/// How a scenario is run.
+pub struct RunOptions<'a> {
+    /// Builds the machine.
+    pub machine: MakeMachine<'a>,
+    /// Where the log is written as it grows, so that it is there up to the moment of a kill.
+    pub record: Option<Recording<'a>>,
+    /// Asked again and again: whether the user wants the run to end.
+    pub interrupted: &'a dyn Fn() -> bool,
+}
+
+impl Default for RunOptions<'_> {
+    /// The simulator, to the end, nothing written.
+    fn default() -> Self {
+        Self { machine: &start::simulator, record: None, interrupted: &|| false }
+    }
+}
+
+/// A log that is kept, with all that is needed to run it again.
+pub struct Recording<'a> {
+    /// Where it goes; every line is handed over as soon as it is whole.
+    pub out: &'a mut dyn Write,
+    /// Text of the scenario file.
+    pub scenario_text: &'a str,
+    /// Overrides, as typed.
+    pub overrides: Vec<String>,
+}
+
+/// Runs a scenario that was read from `file` on the simulator.
+///
+/// # Errors
+///
+/// [`RunError`]; a start that is refused or runs out of memory is a result.
+pub fn run_scenario(scenario: Scenario, file: &Path) -> Result<ScenarioRun, RunError> {
+    run_with(scenario, file, RunOptions::default())
 }
 
 /// Runs a scenario that was read from `file`.
 ///
 /// # Errors
 ///
-/// [`RunError`]; a start that is refused or runs out of memory is a result.
-pub fn run_scenario(scenario: Scenario, file: &Path) -> Result<ScenarioRun, RunError> {
+/// [`RunError`]; a server that dies is a result.
+pub fn run_with(
+    scenario: Scenario,
+    file: &Path,
+    options: RunOptions<'_>,
+) -> Result<ScenarioRun, RunError> {
     let assembled = assemble::of_scenario(&scenario, file)?;
-    let ran = start::run(&assembled.case)?;
-    let outcome = outcome_of(&ran);
+    let mut sink = RunSink::new(&scenario, options.record)?;
+    let (ran, mut machine) = start::run_on(&assembled.case, options.machine, &mut sink)?;
+    let served = match scenario.clients() {
+        Some(mut clients) if ran.start.end == StartEnd::Ready => {
+            let changes = scenario.timed_changes(machine.ranks());
+            let load = Load {
+                clients: &mut clients,
+                changes: &changes,
+                limits: Limits {
+                    max_steps: scenario.limits.max_steps,
+                    max_time: scenario.limits.max_time,
+                },
+                interrupted: options.interrupted,
+            };
+            Some(serve::serve(&assembled, &ran, machine.as_mut(), load, &mut sink)?)
+        }
+        _ => None,
+    };
+    let outcome = outcome_of(&ran, served.as_ref());
     let claims = evaluate(&scenario.expect, &outcome);
-    let (text, digests) = write_log(&scenario, &ran, Vec::new())?;
+    let closing = match (options.interrupted)() {
+        true => Closing::Interrupted,
+        false => Closing::Complete,
+    };
+    let (text, digests) = sink.finish(closing)?;
     let log = Log::read(text.as_slice())?;
     if let Some(violation) = checker::check(&log).into_iter().next() {
         return Err(RunError::Checker(violation));
     }
-    Ok(ScenarioRun { scenario, assembled, ran, outcome, claims, digests })
+    Ok(ScenarioRun { scenario, assembled, ran, served, outcome, claims, digests, log, text })
 }
 
-fn write_log<W: Write>(scenario: &Scenario, ran: &Ran, out: W) -> Result<(W, Digests), WireError> {
-    let mut header = Fields::default();
-    header.push(DigestScope::Decisions, "scenario", scenario.name.as_str());
-    header.push(DigestScope::Decisions, "seed", scenario.seed);
-    let mut log = LogWriter::new(out, &header)?;
-    for record in &ran.records {
-        log.push(wire_record(record))?;
+/// Keeps the log in memory, and writes it to a file at the same time.
+struct Tee<'a> {
+    kept: Vec<u8>,
+    file: Option<&'a mut dyn Write>,
+}
+
+impl Write for Tee<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if let Some(file) = &mut self.file {
+            file.write_all(bytes)?;
+        }
+        self.kept.extend_from_slice(bytes);
+        Ok(bytes.len())
     }
-    log.finish(Closing::Complete)
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.as_mut().map_or(Ok(()), |file| file.flush())
+    }
+}
+
+/// Decisions on their way into the log; the first failure is kept until the end.
+struct RunSink<'a> {
+    log: LogWriter<Tee<'a>>,
+    failed: Option<WireError>,
+}
+
+impl<'a> RunSink<'a> {
+    fn new(scenario: &Scenario, record: Option<Recording<'a>>) -> Result<Self, WireError> {
+        let mut header = Fields::default();
+        header.push(DigestScope::Decisions, "scenario", scenario.name.as_str());
+        header.push(DigestScope::Decisions, "seed", scenario.seed);
+        let mut file = None;
+        if let Some(record) = record {
+            header.push(DigestScope::Measured, "scenario_text", record.scenario_text);
+            header.push(DigestScope::Measured, "overrides", record.overrides);
+            file = Some(record.out);
+        }
+        let log = LogWriter::new(Tee { kept: Vec::new(), file }, &header)?;
+        Ok(Self { log, failed: None })
+    }
+
+    fn finish(self, closing: Closing) -> Result<(Vec<u8>, Digests), WireError> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        let (tee, digests) = self.log.finish(closing)?;
+        Ok((tee.kept, digests))
+    }
+}
+
+impl DecisionSink for RunSink<'_> {
+    fn record(&mut self, record: decision::Record) {
+        if self.failed.is_none()
+            && let Err(error) = self.log.push(wire_record(&record))
+        {
+            self.failed = Some(error);
+        }
+    }
 }
 
 /// A decision as it stands in the log.
@@ -130,7 +258,7 @@ fn wire_value(value: &Value) -> FieldValue {
 
 /// What a start produced, by the names that scenarios claim.
 #[must_use]
-pub fn outcome_of(ran: &Ran) -> Outcome {
+pub fn outcome_of(ran: &Ran, served: Option<&ServedRun>) -> Outcome {
     let mut outcome = match &ran.start.end {
         StartEnd::Ready => Outcome::started(),
         StartEnd::Refused(refused) => Outcome::refused(refused.code),
@@ -161,6 +289,9 @@ pub fn outcome_of(ran: &Ran) -> Outcome {
         put("suggested_gpu_memory_utilization", fraction("--gpu-memory-utilization"));
         let longest = remedy_value(refused, "--max-model-len").and_then(|v| v.parse().ok());
         put("estimated_max_model_len", longest.map(Figure::Count));
+    }
+    if let Some(run) = served {
+        serve::figures::add(&mut outcome, run);
     }
     outcome
 }

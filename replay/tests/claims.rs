@@ -1,6 +1,7 @@
 //! Claims: what holds, what fails, and what proves nothing.
 
 use crate::scenario::parse;
+use plimsoll_core::units::Nanos;
 use plimsoll_replay::{
     outcome::{Claim, Figure, Outcome, Verdict, evaluate},
     scenario::{Ending, Expect},
@@ -27,6 +28,8 @@ fn claims_hold_to_the_unit_and_fail_beyond() {
     let count = Figure::Count;
     let number = Figure::Number;
     let bytes = Figure::Bytes;
+    let time = |nanos| Figure::Duration(Nanos(nanos));
+    let text = |word: &str| Figure::Text(word.to_owned());
     let tokens = "max_total_num_tokens";
     let cases = [
         ("231120", tokens, count(231_120), count(231_121)),
@@ -47,6 +50,12 @@ fn claims_hold_to_the_unit_and_fail_beyond() {
             bytes(880_468_296 + 10_737_419),
         ),
         ("{ at_most: 1 KiB }", "free_after_graphs", bytes(1024), bytes(1025)),
+        ("48.2 s", "died_at", time(48_200_000_000), time(48_200_000_001)),
+        ("{ value: 48 s, within: 500 ms }", "died_at", time(47_500_000_000), time(48_500_000_001)),
+        ("{ at_least: 1 min }", "duration", time(60_000_000_000), time(59_999_999_999)),
+        ("decode", "died_in", text("decode"), text("decode ")),
+        ("{ any_of: [prefill, decode] }", "died_in", text("prefill"), text("host")),
+        ("{ contains: output }", "died_buffer", text("moe_output"), text("moe_input")),
     ];
     for (claim, name, good, bad) in cases {
         // A quoted text stays one value in flow style.
@@ -57,8 +66,8 @@ fn claims_hold_to_the_unit_and_fail_beyond() {
             _ => claim,
         };
         let claims = format!("{{ {name}: {claim} }}");
-        assert_eq!(one(&claims, name, good).verdict, Verdict::Holds, "{claims} {good}");
-        let failed = one(&claims, name, bad);
+        assert_eq!(one(&claims, name, good.clone()).verdict, Verdict::Holds, "{claims} {good}");
+        let failed = one(&claims, name, bad.clone());
         assert_eq!(failed.verdict, Verdict::Fails, "{claims} {bad}");
         assert_eq!(failed.path.to_string(), format!("expect.{name}"));
         assert_eq!(failed.got, bad.to_string());
@@ -92,4 +101,17 @@ fn an_outcome_holds_only_figures_that_can_be_claimed() {
     outcome.insert("max_total_num_tokens", Figure::Count(2)).unwrap();
     assert_eq!(outcome.get("max_total_num_tokens"), Some(Figure::Count(2)));
     assert_eq!(outcome.figures().count(), 1);
+}
+
+#[test]
+fn a_text_has_no_range() {
+    for claim in
+        ["{ at_least: a }", "{ value: a, within: b }", "{ contains: a, any_of: [b] }", "\"\""]
+    {
+        let text = format!(
+            "name: a\nwhy: b\nmachine: {{ device: x }}\nengine: {{ name: sglang, version: 0.5.8 }}\n\
+             model: m\nexpect: {{ died_in: {claim} }}\n"
+        );
+        assert!(parse(&text, &[]).is_err(), "{claim}");
+    }
 }

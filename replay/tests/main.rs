@@ -10,3 +10,4 @@ mod docs;
 mod fuzz;
 mod scenario;
 mod wire;
+mod workload;

@@ -247,11 +247,64 @@ fn every_example_of_the_schema_is_read() {
         if path == "expect.refusal" || path == "events[0].rank" {
             set.push("machine.ranks=8".to_owned());
         }
+        set.splice(0..0, companions(&path).into_iter().map(str::to_owned));
         let set: Vec<&str> = set.iter().map(String::as_str).collect();
         assert!(parse(BASE, &set).is_ok(), "{set:?}: {}", parse(BASE, &set).unwrap_err());
         tried += 1;
     }
     assert!(tried > 70, "{tried}");
+}
+
+/// What must stand beside a key, so that its example can be read.
+fn companions(path: &str) -> Vec<&'static str> {
+    let group = match path.rsplit('.').next().unwrap_or_default() {
+        "concurrency" | "think_time" | "start" => {
+            "workload={requests: 1, concurrency: 1, prompt_tokens: 1, output_tokens: 1}"
+        }
+        "rate" => "workload={requests: 1, prompt_tokens: 1, output_tokens: 1}",
+        "arrivals" => "workload={requests: 1, rate: 1 /s, prompt_tokens: 1, output_tokens: 1}",
+        "burstiness" => {
+            "workload={requests: 1, rate: 1 /s, arrivals: gamma, prompt_tokens: 1, output_tokens: 1}"
+        }
+        "uniform" => "workload={requests: 1, at: 0 s, prompt_tokens: {}, output_tokens: 1}",
+        "mean" => {
+            "workload={requests: 1, at: 0 s, prompt_tokens: {lognormal: {sigma: 1}}, output_tokens: 1}"
+        }
+        "sigma" | "median" | "min" | "max" => {
+            "workload={requests: 1, at: 0 s, prompt_tokens: {lognormal: {median: 9, sigma: 1}}, \
+             output_tokens: 1}"
+        }
+        "tokens" | "groups" => {
+            "workload={requests: 1, at: 0 s, prompt_tokens: 1, output_tokens: 1, \
+             shared_prefix: {tokens: 1}}"
+        }
+        _ => "workload={requests: 1, at: 0 s, prompt_tokens: 1, output_tokens: 1}",
+    };
+    let event = match path.strip_prefix("events[0].").unwrap_or_default() {
+        "at.step" => "events=[{at: {step: 1}, others_hold: 0 B}]",
+        "others_grow.to" | "others_grow.over" => {
+            "events=[{at: 1 s, others_grow: {to: 1 B, over: 1 s}}]"
+        }
+        "others_grow.by" => "events=[{at: 1 s, others_grow: {over: 1 s}}]",
+        "host_others_hold" => "events=[{at: 1 s}]",
+        "host_others_grow.to" | "host_others_grow.over" => {
+            "events=[{at: 1 s, host_others_grow: {to: 1 B, over: 1 s}}]"
+        }
+        "host_others_grow.by" => "events=[{at: 1 s, host_others_grow: {over: 1 s}}]",
+        "leak.bytes" => "events=[{at: 1 s, leak: {bytes: 1 B}}]",
+        "leak.every" | "leak.until" => {
+            "events=[{at: 1 s, leak: {bytes: 1 B, every: 1 s, until: 5 s}}]"
+        }
+        request if request.starts_with("request") => {
+            "events=[{at: 1 s, request: {prompt_tokens: 1, output_tokens: 1}}]"
+        }
+        _ => "events=[{at: before_load, others_hold: 0 B}]",
+    };
+    let mut set = vec![group, event];
+    if path.starts_with("machine.weaker") {
+        set.extend(["machine.weaker={rank: 0, capacity: 1 GiB}", "machine.ranks=8"]);
+    }
+    set
 }
 
 /// Every mapping of the schema: path in [`BASE`] and the names of its keys.
@@ -281,15 +334,27 @@ fn the_schema_has_the_keys_that_the_reader_has() {
         if !in_base || (reading && !path.to_string().ends_with("free_before_load")) {
             continue;
         }
-        let problem =
-            only(parse(BASE, &[&format!("{}=1", path.key("zzzzzzzz")).replace("..", "")]));
+        let text = path.to_string();
+        let mut set = vec![format!("{}=1", path.key("zzzzzzzz")).replace("..", "")];
+        // Lists and forms that the base does not have.
+        for (form, value) in [
+            ("workload[0]", "workload=[{}]"),
+            ("machine.weaker[0]", "machine.weaker=[{}]"),
+            ("events[0].at", "events[0].at={}"),
+        ] {
+            if text.starts_with(form) {
+                set.insert(0, value.to_owned());
+            }
+        }
+        let set: Vec<&str> = set.iter().map(String::as_str).collect();
+        let problem = only(parse(BASE, &set));
         assert_eq!(problem.code, Code::UnknownKey, "{path}");
         let allowed: Vec<String> =
             problem.allowed.unwrap().split('`').skip(1).step_by(2).map(str::to_owned).collect();
         assert_eq!(allowed, names, "{path}");
         tried += 1;
     }
-    assert_eq!(tried, 9);
+    assert_eq!(tried, 38);
 }
 
 #[test]

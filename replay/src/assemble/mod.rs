@@ -188,7 +188,9 @@ fn described(properties: &scenario::DeviceProperties) -> Result<DeviceProfile, A
 fn tenants(scenario: &Scenario, ranks: u32) -> Vec<TenantChange> {
     let mut changes = Vec::new();
     for event in &scenario.events {
-        let phase = match event.at {
+        // Events of the running server come later.
+        let Some((phase, held)) = event.of_start() else { continue };
+        let phase = match phase {
             scenario::EventTime::BeforeLoad => Phase::BeforeLoad,
             scenario::EventTime::AfterLoad => Phase::AfterLoad,
             scenario::EventTime::DuringSizing => Phase::DuringSizing,
@@ -197,7 +199,7 @@ fn tenants(scenario: &Scenario, ranks: u32) -> Vec<TenantChange> {
             scenario::Ranks::All => 0..ranks,
             scenario::Ranks::One(rank) => rank..rank + 1,
         };
-        let change = |rank| TenantChange { phase, rank: Rank(rank), held: event.others_hold };
+        let change = |rank| TenantChange { phase, rank: Rank(rank), held };
         changes.extend(on.map(change));
     }
     changes

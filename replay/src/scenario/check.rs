@@ -1,10 +1,11 @@
 //! Checks across keys: values that are right on their own and contradict each other.
 
 use super::{
-    Places,
+    Places, check_serving,
     engine::{EngineName, engine_of_command},
+    events::{Happening, Ranks, Target},
     expect::Ending,
-    types::{Capacity, Device, Model, Ranks, Scenario},
+    types::{Capacity, Device, Model, Scenario},
     value::{PerRank, Reading},
 };
 use crate::{
@@ -24,7 +25,7 @@ pub(super) struct Finding {
 }
 
 impl Finding {
-    fn new(paths: &[KeyPath], message: String) -> Self {
+    pub(super) fn new(paths: &[KeyPath], message: String) -> Self {
         Self {
             code: Code::Contradiction,
             paths: paths.to_vec(),
@@ -34,22 +35,22 @@ impl Finding {
         }
     }
 
-    fn allowed(mut self, allowed: impl Into<String>) -> Self {
+    pub(super) fn allowed(mut self, allowed: impl Into<String>) -> Self {
         self.allowed = Some(allowed.into());
         self
     }
 
-    fn help(mut self, help: impl Into<String>) -> Self {
+    pub(super) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    fn missing(mut self) -> Self {
+    pub(super) fn missing(mut self) -> Self {
         self.code = Code::MissingKey;
         self
     }
 
-    fn bad_value(mut self) -> Self {
+    pub(super) fn bad_value(mut self) -> Self {
         self.code = Code::BadValue;
         self
     }
@@ -74,6 +75,7 @@ pub(super) fn across_keys(scenario: &Scenario) -> Vec<Finding> {
     sources(scenario, &mut found);
     events(scenario, &mut found);
     claims(scenario, &mut found);
+    check_serving::all(scenario, &mut found);
     found
 }
 
@@ -207,7 +209,7 @@ fn reading_order(scenario: &Scenario, found: &mut Vec<Finding>) {
     not_more(before, total);
     not_more(("free_at_start", &readings.free_at_start), total);
     not_more(("weights", &readings.weights), before);
-    if scenario.events.is_empty() {
+    if scenario.events.iter().all(|event| event.of_start().is_none()) {
         not_more(after, before);
         not_more(("free_after_pool", &readings.free_after_pool), after);
         weights_agree(scenario, found);
@@ -262,16 +264,22 @@ fn capacity(scenario: &Scenario, found: &mut Vec<Finding>) {
             );
         }
     }
-    for (i, event) in scenario.events.iter().enumerate() {
-        if event.others_hold > capacity {
-            let path = KeyPath::of("events").index(i).key("others_hold");
-            let (held, capacity) = (exact(event.others_hold), exact(capacity));
-            let message =
-                format!("`{path}` is {held}, above the capacity of the device, {capacity}");
-            found.push(
-                Finding::new(&[path, place.clone()], message).allowed(format!("up to {capacity}")),
-            );
+    let others = scenario.events.iter().enumerate().filter_map(|(i, event)| {
+        let path = KeyPath::of("events").index(i);
+        match &event.what {
+            Happening::OthersHold(held) => Some((path.key("others_hold"), *held)),
+            Happening::OthersGrow(growth) => match growth.target {
+                Target::To(held) => Some((path.key("others_grow").key("to"), held)),
+                Target::By(_) => None,
+            },
+            _ => None,
         }
+    });
+    for (path, held) in others.filter(|(_, held)| *held > capacity) {
+        let (held, capacity) = (exact(held), exact(capacity));
+        let message = format!("`{path}` is {held}, above the capacity of the device, {capacity}");
+        let paths = [path, place.clone()];
+        found.push(Finding::new(&paths, message).allowed(format!("up to {capacity}")));
     }
 }
 
@@ -302,17 +310,20 @@ fn sources(scenario: &Scenario, found: &mut Vec<Finding>) {
 
 fn events(scenario: &Scenario, found: &mut Vec<Finding>) {
     let Some(ranks) = scenario.machine.ranks else { return };
-    for (i, event) in scenario.events.iter().enumerate() {
-        if let Ranks::One(rank) = event.rank
-            && rank >= ranks
-        {
-            let path = KeyPath::of("events").index(i).key("rank");
-            let message = format!("`{path}` is {rank}, and the machine has {ranks} ranks");
-            let paths = [path, KeyPath::of("machine.ranks")];
-            found.push(
-                Finding::new(&paths, message).allowed(format!("0 to {}, or `all`", ranks - 1)),
-            );
-        }
+    let events = scenario.events.iter().enumerate().filter_map(|(i, event)| match event.rank {
+        Ranks::One(rank) => Some((KeyPath::of("events").index(i).key("rank"), rank)),
+        Ranks::All => None,
+    });
+    let weaker =
+        scenario.machine.weaker.0.iter().map(|weaker| (KeyPath::of("machine.weaker"), weaker.rank));
+    for (path, rank) in events.chain(weaker).filter(|(_, rank)| *rank >= ranks) {
+        let message = format!("`{path}` is {rank}, and the machine has {ranks} ranks");
+        let (paths, last) = ([path, KeyPath::of("machine.ranks")], ranks - 1);
+        let allowed = match paths[0].starts_with(&KeyPath::of("events")) {
+            true => format!("0 to {last}, or `all`"),
+            false => format!("0 to {last}"),
+        };
+        found.push(Finding::new(&paths, message).allowed(allowed));
     }
 }
 

@@ -235,12 +235,7 @@ fn describe(
                 [] => "no keys".to_owned(),
                 _ => one_of(allowed),
             };
-            (
-                Code::UnknownKey,
-                message,
-                Some(allowed_text),
-                unknown_key_help(found, parent.is_none(), allowed),
-            )
+            (Code::UnknownKey, message, Some(allowed_text), unknown_key_help(found, allowed))
         }
         FaultKind::MissingKey(key) => {
             (Code::MissingKey, format!("`{}` is missing", path.key(key)), None, None)
@@ -253,14 +248,7 @@ fn describe(
     problem
 }
 
-fn unknown_key_help(found: &str, top: bool, allowed: &'static [&'static str]) -> Option<String> {
-    if top && found == "workload" {
-        return Some(
-            "this version runs the start of a server only, and reads no workload; claims about the \
-             start go under `expect`"
-                .to_owned(),
-        );
-    }
+fn unknown_key_help(found: &str, allowed: &'static [&'static str]) -> Option<String> {
     if found == "<<" {
         return Some("merge keys are not read; anchors and aliases are".to_owned());
     }

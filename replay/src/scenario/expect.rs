@@ -1,7 +1,12 @@
-//! Claims of a scenario: which figures can be claimed, in which form.
+//! Claims of a scenario: in which forms figures can be claimed.
 
-use super::value::amount;
-use crate::outcome::{Figure, FigureKind};
+pub use super::figures::{FIGURES, FigureSpec};
+
+use super::{figures::NAMES, time::nanos, value::amount};
+use crate::outcome::{
+    Figure,
+    FigureKind::{self, Bytes, Count, Duration, Number, Text},
+};
 use plimsoll_core::units::Tokens;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{
@@ -11,163 +16,28 @@ use serde::{
 use serde_json::{Map, json};
 use std::{borrow::Cow, fmt};
 
-/// One figure that a run can produce and a scenario can claim.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FigureSpec {
-    /// The engine's own name.
-    pub name: &'static str,
-    /// What kind of value it is.
-    pub kind: FigureKind,
-    /// What it means.
-    pub doc: &'static str,
-    /// A value, as it would be written.
-    pub example: &'static str,
-}
-
-const fn spec(
-    name: &'static str,
-    kind: FigureKind,
-    example: &'static str,
-    doc: &'static str,
-) -> FigureSpec {
-    FigureSpec { name, kind, doc, example }
-}
-
-use FigureKind::{Bytes, Count, Number};
-
-/// Every figure that can be claimed.
-pub const FIGURES: &[FigureSpec] = &[
-    spec("max_total_num_tokens", Count, "231120", "Token slots of the KV pool (SGLang)."),
-    spec(
-        "mem_fraction_static",
-        Number,
-        "0.848",
-        "Fraction that is used, given or automatic (SGLang).",
-    ),
-    spec("chunked_prefill_size", Count, "8192", "Tokens of a prefill chunk; -1: off (SGLang)."),
-    spec("max_prefill_tokens", Count, "16384", "Tokens of a prefill batch (SGLang)."),
-    spec("cuda_graph_max_bs", Count, "512", "Largest batch with a captured graph."),
-    spec("max_running_requests", Count, "2048", "Requests that run together (SGLang)."),
-    spec("req_to_token_pool_size", Count, "2048", "Rows of the request table (SGLang)."),
-    spec(
-        "req_to_token_bytes",
-        Bytes,
-        "2 GiB",
-        "Request table, which the budget does not hold (SGLang).",
-    ),
-    spec("context_len", Count, "262144", "Longest sequence, tokens (SGLang)."),
-    spec("page_size", Count, "1", "Tokens of a KV page (SGLang)."),
-    spec(
-        "kv_bytes_per_token",
-        Bytes,
-        "70272 B",
-        "One KV cell on one rank: all its layers, one token.",
-    ),
-    spec("kv_pool_bytes", Bytes, "15.126 GiB", "The KV pool of one rank, padding included."),
-    spec(
-        "full_max_total_num_tokens",
-        Count,
-        "565446",
-        "Slots of the full-attention pool of a hybrid model.",
-    ),
-    spec(
-        "swa_max_total_num_tokens",
-        Count,
-        "35340",
-        "Slots of the sliding-window pool of a hybrid model.",
-    ),
-    spec(
-        "max_mamba_cache_size",
-        Count,
-        "180",
-        "State slots of a Mamba or linear-attention hybrid.",
-    ),
-    spec("draft_max_total_num_tokens", Count, "231120", "Token slots of the draft model's pool."),
-    spec(
-        "state_pool_bytes",
-        Bytes,
-        "51.77 GiB",
-        "State slots of a hybrid model, padding included.",
-    ),
-    spec(
-        "suggested_mem_fraction_static",
-        Number,
-        "0.942",
-        "Fraction that a refused start asks for (SGLang).",
-    ),
-    spec("reserved_memory", Bytes, "14848 MiB", "Reserve behind the automatic fraction (SGLang)."),
-    spec(
-        "gpu_memory_utilization",
-        Number,
-        "0.9",
-        "Fraction of the device that is asked for (vLLM).",
-    ),
-    spec(
-        "suggested_gpu_memory_utilization",
-        Number,
-        "0.83",
-        "Most that a start refused for lack of free memory could ask for (vLLM).",
-    ),
-    spec("requested_memory", Bytes, "71.3 GiB", "Device memory that is asked for (vLLM)."),
-    spec("available_kv_cache_memory", Bytes, "53.29 GiB", "What is left for KV (vLLM)."),
-    spec("num_gpu_blocks", Count, "4660", "Blocks of the KV cache (vLLM)."),
-    spec("num_cpu_blocks", Count, "4096", "Blocks of swap space (vLLM V0)."),
-    spec("block_size", Count, "16", "Tokens of a block (vLLM)."),
-    spec("kv_cache_tokens", Count, "74560", "Tokens of the KV cache, as vLLM prints them."),
-    spec("max_model_len", Count, "40000", "Longest sequence, tokens (vLLM)."),
-    spec(
-        "estimated_max_model_len",
-        Count,
-        "122080",
-        "Longest sequence that fits, as a refused start says (vLLM).",
-    ),
-    spec("max_num_seqs", Count, "256", "Sequences of a step (vLLM)."),
-    spec("max_num_batched_tokens", Count, "8192", "Tokens of a step (vLLM)."),
-    spec(
-        "max_concurrency",
-        Number,
-        "1.86",
-        "Longest requests that fit together; `1.86x` is read too (vLLM).",
-    ),
-    spec("weights", Bytes, "72.328 GiB", "What loading took on one rank."),
-    spec("graph_memory", Bytes, "3.7 GiB", "What graph capture took."),
-    spec("free_after_load", Bytes, "21.71 GiB", "Free device memory after the weights."),
-    spec("free_after_pool", Bytes, "6.58 GiB", "Free device memory after the pool."),
-    spec("free_after_graphs", Bytes, "0.82 GiB", "Free device memory after graph capture."),
-    spec(
-        "host_pool_tokens",
-        Count,
-        "683061",
-        "Token slots of one rank's host pool (hierarchical cache).",
-    ),
-    spec("host_pool_bytes", Bytes, "44.7 GiB", "One rank's host pool (hierarchical cache)."),
-    spec("host_required_bytes", Bytes, "357.6 GiB", "Host pools of all ranks on the host."),
-];
-
-/// Names of [`FIGURES`] and of the two words, for messages.
-static NAMES: [&str; FIGURES.len() + 2] = names();
-
-const fn names() -> [&'static str; FIGURES.len() + 2] {
-    let mut all = ["outcome"; FIGURES.len() + 2];
-    all[1] = "refusal";
-    let mut i = 0;
-    while i < FIGURES.len() {
-        all[i + 2] = FIGURES[i].name;
-        i += 1;
-    }
-    all
-}
-
-/// How a start ends.
+/// How a run ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Ending {
-    /// The server is up.
+    /// The server is up; nothing was sent to it.
     Started,
     /// The engine gave up with a message of its own.
     Refused,
-    /// The machine had no memory for what the engine asked.
+    /// The device had no memory for what the engine asked, at the start or while it served.
     OutOfMemory,
+    /// All requests are done.
+    Finished,
+    /// The kernel or the control group killed the server for the host's memory.
+    HostOutOfMemory,
+    /// Requests wait, and nothing will ever run.
+    Hung,
+    /// `limits.max_steps` was reached.
+    MaxSteps,
+    /// `limits.max_time` was reached.
+    MaxTime,
+    /// The scheduler ended its own process, for example for lack of slots.
+    Fatal,
 }
 
 impl Ending {
@@ -178,8 +48,18 @@ impl Ending {
             Self::Started => "started",
             Self::Refused => "refused",
             Self::OutOfMemory => "out_of_memory",
+            Self::Finished => "finished",
+            Self::HostOutOfMemory => "host_out_of_memory",
+            Self::Hung => "hung",
+            Self::MaxSteps => "max_steps",
+            Self::MaxTime => "max_time",
+            Self::Fatal => "fatal",
         }
     }
+
+    /// Those that a scenario without requests can have.
+    pub const OF_A_START: [Self; 4] =
+        [Self::Started, Self::Refused, Self::OutOfMemory, Self::HostOutOfMemory];
 }
 
 /// What a figure is claimed to be.
@@ -196,6 +76,8 @@ pub enum Test {
         /// Tolerance.
         within: Figure,
     },
+    /// A text with this in it.
+    Contains(String),
     /// Between the ends, ends included; at least one is given.
     Between {
         /// Lower end.
@@ -208,7 +90,7 @@ pub enum Test {
 /// The claims of a scenario.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Expect {
-    /// How the start ends.
+    /// How the run ends.
     pub outcome: Option<Ending>,
     /// Stable code of the refusal, such as `not_enough_memory`.
     pub refusal: Option<String>,
@@ -319,6 +201,8 @@ fn form(kind: FigureKind) -> &'static str {
         Bytes => "an amount of memory with its unit, such as `0.82 GiB`",
         Count => "an integer of -1 or more, such as `231120`",
         Number => "a number of 0 or more, such as `0.848`",
+        Duration => "a time with its unit, such as `48.2 s`",
+        Text => "a text, such as `decode`",
     }
 }
 
@@ -339,7 +223,7 @@ impl Visitor<'_> for ScalarSeed {
 
     fn visit_u64<E: de::Error>(self, v: u64) -> Result<Figure, E> {
         match (self.0, i64::try_from(v)) {
-            (Bytes, _) => self.visit_str(&v.to_string()),
+            (Bytes | Duration | Text, _) => self.visit_str(&v.to_string()),
             (Number, _) => Ok(Figure::Number(v as f64)),
             (Count, Ok(v)) => Ok(Figure::Count(v)),
             (Count, Err(_)) => Err(E::invalid_value(Unexpected::Unsigned(v), &self)),
@@ -356,7 +240,7 @@ impl Visitor<'_> for ScalarSeed {
     fn visit_f64<E: de::Error>(self, v: f64) -> Result<Figure, E> {
         match self.0 {
             Number if v >= 0.0 => Ok(Figure::Number(v)),
-            Bytes => self.visit_str(&v.to_string()),
+            Bytes | Duration | Text => self.visit_str(&v.to_string()),
             _ => Err(E::invalid_value(Unexpected::Float(v), &self)),
         }
     }
@@ -373,6 +257,11 @@ impl Visitor<'_> for ScalarSeed {
                 Some(Ok(v)) if v.is_finite() && v >= 0.0 => Ok(Figure::Number(v)),
                 _ => Err(bad()),
             },
+            Duration => nanos(text)
+                .map(Figure::Duration)
+                .map_err(|expected| E::invalid_value(Unexpected::Str(text), &expected.as_str())),
+            Text if text.is_empty() => Err(bad()),
+            Text => Ok(Figure::Text(text.to_owned())),
         }
     }
 }
@@ -385,6 +274,7 @@ struct TestSeed(FigureKind);
 #[serde(field_identifier, rename_all = "snake_case")]
 enum TestKey {
     AnyOf,
+    Contains,
     Value,
     Within,
     AtLeast,
@@ -403,7 +293,14 @@ impl<'de> Visitor<'de> for TestSeed {
     type Value = Option<Test>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {{any_of: [...]}}, {{value, within}} or {{at_least, at_most}}", form(self.0))
+        match self.0 {
+            Text => write!(f, "{}, {{any_of: [...]}} or {{contains: ...}}", form(self.0)),
+            kind => write!(
+                f,
+                "{}, {{any_of: [...]}}, {{value, within}} or {{at_least, at_most}}",
+                form(kind)
+            ),
+        }
     }
 
     fn visit_unit<E>(self) -> Result<Option<Test>, E> {
@@ -428,37 +325,54 @@ impl<'de> Visitor<'de> for TestSeed {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Option<Test>, A::Error> {
         let scalar = ScalarSeed(self.0);
-        let (mut any_of, mut value, mut within, mut at_least, mut at_most) =
-            (None, None, None, None, None);
+        let mut parts = TestParts::default();
         while let Some(key) = map.next_key()? {
             match key {
-                TestKey::AnyOf => any_of = Some(map.next_value_seed(ListSeed(scalar))?),
-                TestKey::Value => value = Some(map.next_value_seed(scalar)?),
-                TestKey::Within => within = Some(map.next_value_seed(scalar)?),
-                TestKey::AtLeast => at_least = Some(map.next_value_seed(scalar)?),
-                TestKey::AtMost => at_most = Some(map.next_value_seed(scalar)?),
+                TestKey::AnyOf => parts.any_of = Some(map.next_value_seed(ListSeed(scalar))?),
+                TestKey::Contains => parts.contains = Some(map.next_value_seed(scalar)?),
+                TestKey::Value => parts.value = Some(map.next_value_seed(scalar)?),
+                TestKey::Within => parts.within = Some(map.next_value_seed(scalar)?),
+                TestKey::AtLeast => parts.at_least = Some(map.next_value_seed(scalar)?),
+                TestKey::AtMost => parts.at_most = Some(map.next_value_seed(scalar)?),
             }
         }
-        match (any_of, value, within, at_least, at_most) {
-            (Some(list), None, None, None, None) => Ok(Some(Test::AnyOf(list))),
-            (None, Some(value), None, None, None) => Ok(Some(Test::Is(value))),
-            (None, Some(value), Some(within), None, None) => {
+        parts.into_test(self.0).map(Some).map_err(de::Error::custom)
+    }
+}
+
+/// What a claim in the form of a mapping holds.
+#[derive(Default)]
+struct TestParts {
+    any_of: Option<Vec<Figure>>,
+    contains: Option<Figure>,
+    value: Option<Figure>,
+    within: Option<Figure>,
+    at_least: Option<Figure>,
+    at_most: Option<Figure>,
+}
+
+impl TestParts {
+    fn into_test(self, kind: FigureKind) -> Result<Test, &'static str> {
+        let Self { any_of, contains, value, within, at_least, at_most } = self;
+        let ends = at_least.is_some() || at_most.is_some();
+        match (any_of, contains, value, within) {
+            (Some(list), None, None, None) if !ends => Ok(Test::AnyOf(list)),
+            (None, Some(Figure::Text(part)), None, None) if !ends => Ok(Test::Contains(part)),
+            (None, None, Some(value), None) if !ends => Ok(Test::Is(value)),
+            _ if kind == Text => Err("a claim about a text is one of {any_of} and {contains}"),
+            (None, None, Some(value), Some(within)) if !ends => {
                 if within.as_f64() < 0.0 {
-                    return Err(de::Error::custom("`within` is below 0"));
+                    return Err("`within` is below 0");
                 }
-                Ok(Some(Test::Within { value, within }))
+                Ok(Test::Within { value, within })
             }
-            (None, None, None, at_least, at_most) if at_least.is_some() || at_most.is_some() => {
-                match (&at_least, &at_most) {
-                    (Some(low), Some(high)) if low.as_f64() > high.as_f64() => {
-                        Err(de::Error::custom("`at_least` is above `at_most`, so nothing can hold"))
-                    }
-                    _ => Ok(Some(Test::Between { at_least, at_most })),
+            (None, None, None, None) if ends => match (&at_least, &at_most) {
+                (Some(low), Some(high)) if low.as_f64() > high.as_f64() => {
+                    Err("`at_least` is above `at_most`, so nothing can hold")
                 }
-            }
-            _ => Err(de::Error::custom(
-                "a claim is one of {any_of}, {value, within} and {at_least, at_most}",
-            )),
+                _ => Ok(Test::Between { at_least, at_most }),
+            },
+            _ => Err("a claim is one of {any_of}, {value, within} and {at_least, at_most}"),
         }
     }
 }
@@ -503,25 +417,39 @@ fn scalar_schema(kind: FigureKind, g: &mut SchemaGenerator) -> Schema {
             { "type": "number", "minimum": 0 },
             { "type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?x$" },
         ]}),
+        Duration => g.subschema_for::<super::time::Span>(),
+        Text => json_schema!({ "title": "text", "type": "string", "minLength": 1 }),
     }
 }
 
 fn test_schema(spec: &FigureSpec, g: &mut SchemaGenerator) -> Schema {
-    let scalar = scalar_schema(spec.kind, g);
+    let scalar = scalar_schema(spec.kind, g).to_value();
     let object = |required: &[&str], keys: &[&str]| {
         let properties: Map<String, serde_json::Value> =
-            keys.iter().map(|key| ((*key).to_owned(), scalar.clone().to_value())).collect();
+            keys.iter().map(|key| ((*key).to_owned(), scalar.clone())).collect();
         json!({ "type": "object", "properties": properties, "required": required,
                 "additionalProperties": false, "minProperties": 1 })
     };
     let any_of = json!({ "type": "object", "required": ["any_of"], "additionalProperties": false,
         "properties": { "any_of": { "type": "array", "items": scalar, "minItems": 1 } } });
+    let contains = json!({ "type": "object", "required": ["contains"],
+        "additionalProperties": false, "properties": { "contains": scalar } });
+    let forms = match spec.kind {
+        Text => vec![scalar.clone(), any_of, object(&["value"], &["value"]), contains],
+        _ => vec![
+            scalar.clone(),
+            any_of,
+            object(&["value"], &["value", "within"]),
+            object(&[], &["at_least", "at_most"]),
+        ],
+    };
     json_schema!({
-        "title": match spec.kind { Bytes => "amount", Count => "count", Number => "number" },
+        "title": match spec.kind {
+            Bytes => "amount", Count => "count", Number => "number", Duration => "time", Text => "text",
+        },
         "description": spec.doc,
         "examples": [serde_json::from_str(spec.example).unwrap_or_else(|_| json!(spec.example))],
-        "anyOf": [scalar, any_of, object(&["value"], &["value", "within"]),
-                  object(&[], &["at_least", "at_most"])],
+        "anyOf": forms,
     })
 }
 
@@ -533,7 +461,7 @@ impl JsonSchema for Expect {
     fn json_schema(g: &mut SchemaGenerator) -> Schema {
         let mut properties = Map::new();
         let mut outcome = g.subschema_for::<Ending>();
-        outcome.insert("description".into(), "How the start ends.".into());
+        outcome.insert("description".into(), "How the run ends.".into());
         outcome.insert("examples".into(), json!(["started"]));
         properties.insert("outcome".into(), outcome.to_value());
         properties.insert(

@@ -3,23 +3,38 @@
 //! Text → tree ([`crate::yaml`]) → overrides → typed values → checks across keys. A value that is
 //! refused is set aside and reading goes on, so that one look at a file shows all of its problems.
 
+mod changes;
 mod check;
+mod check_serving;
 mod collect;
 mod de;
 pub mod engine;
+pub mod events;
 pub mod expect;
+mod figures;
+mod form;
+pub mod lengths;
+pub mod machine;
 pub mod overrides;
+pub mod requests;
 pub mod schema;
+pub mod time;
 pub mod types;
 pub mod value;
 
+pub use changes::GROWTH_STEPS;
 pub use engine::{Engine, EngineName, FlagValue};
+pub use events::{Event, EventAt, EventTime, Growth, Happening, Leak, Ranks, Target};
 pub use expect::{Ending, Expect, FIGURES, FigureSpec, Test};
+pub use lengths::{Lengths, Lognormal, Middle};
+pub use machine::{WeakerRank, WeakerRanks};
 pub use overrides::Override;
+pub use requests::{Gaps, Group, MaxTokens, Schedule, Shape, SharedPrefix, Workload};
 pub use schema::json_schema;
+pub use time::Rate;
 pub use types::{
-    Capacity, Device, DeviceProperties, Event, EventTime, Machine, Model, ModelFigures,
-    ModelSource, Ranks, Readings, Scenario,
+    Capacity, Device, DeviceProperties, Limits, Machine, Model, ModelFigures, ModelSource,
+    Readings, Scenario,
 };
 pub use value::{PerRank, Reading};
 

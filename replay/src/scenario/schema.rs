@@ -65,10 +65,13 @@ fn walk(schema: &Value, prefix: &str, keys: &mut Vec<KeyDoc>) {
     let required: Vec<&str> = list(schema, "required").iter().filter_map(Value::as_str).collect();
     for (name, property) in object(schema, "properties") {
         let path = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
-        // The forms of a claim or a reading are the same at each key; the docs tell them once.
+        // The forms of a claim, a reading, a length or of sampling are the same at each key; the docs
+        // tell them once.
+        let told = |last: &str| keys.iter().any(|key| key.path.ends_with(last));
         let once = prefix == "expect"
-            || (prefix == "machine.readings"
-                && keys.iter().any(|k| k.path.ends_with(".calibrated")));
+            || (prefix == "machine.readings" && told(".calibrated"))
+            || (name.ends_with("_tokens") && told(".lognormal"))
+            || (name == "sampling" && told(".temperature"));
         keys.push(describe(property, &path, required.contains(&name.as_str())));
         if !once {
             descend(property, &path, keys);
@@ -78,8 +81,12 @@ fn walk(schema: &Value, prefix: &str, keys: &mut Vec<KeyDoc>) {
 
 fn descend(schema: &Value, path: &str, keys: &mut Vec<KeyDoc>) {
     walk(schema, path, keys);
-    for form in list(schema, "anyOf") {
-        descend(form, path, keys);
+    let forms = list(schema, "anyOf");
+    for form in forms {
+        // A list of what may also stand alone has the same keys.
+        if form.get("items").is_none_or(|items| !forms.contains(items)) {
+            descend(form, path, keys);
+        }
     }
     if let Some(items) = schema.get("items").filter(|items| items.get("properties").is_some()) {
         descend(items, &format!("{path}[]"), keys);

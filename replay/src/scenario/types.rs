@@ -3,19 +3,24 @@
 
 use super::{
     engine::Engine,
+    events::Event,
     expect::Expect,
+    machine::WeakerRanks,
+    requests::Workload,
+    time::{Span, positive_span},
     value::{
-        Amount, Count, RankCount, RankIndex, Reading, optional_amount, optional_count,
-        optional_ranks, required_amount,
+        Amount, Bounded, Count, RankCount, Reading, optional_amount, optional_count, optional_ranks,
     },
 };
-use plimsoll_core::{policy::sglang::args::Platform, units::Bytes};
+use plimsoll_core::{
+    policy::sglang::args::Platform,
+    units::{Bytes, Nanos},
+};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{
     Deserialize, Deserializer,
     de::{self, MapAccess, Unexpected, Visitor, value::MapAccessDeserializer},
 };
-use serde_json::Value;
 use std::{borrow::Cow, fmt, path::PathBuf};
 
 /// A scenario: one question about one launch, and the answers that are claimed.
@@ -43,12 +48,57 @@ pub struct Scenario {
     /// The model, when the launch's own model path does not name it: a catalog name, `{config: PATH}` or
     /// `{gguf: PATH}`, alone or with figures that replace the derived ones.
     pub model: Option<Model>,
-    /// What happens during the start, besides the start.
+    /// Requests that reach the server once it is ready: a group, or a list of groups. Left out: the
+    /// scenario is a start.
+    pub workload: Option<Workload>,
+    /// What happens during the start and while the server runs.
     #[serde(default)]
     pub events: Vec<Event>,
+    /// Where a run ends that does not end by itself.
+    #[serde(default)]
+    pub limits: Limits,
     /// Claims about the result; see the figures below.
     #[serde(default)]
     pub expect: Expect,
+}
+
+/// Where a run ends that does not end by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// Steps.
+    #[serde(default = "max_steps", deserialize_with = "steps")]
+    #[schemars(with = "StepCount", example = &20_000)]
+    pub max_steps: u64,
+    /// Time after the server is ready; left out: 24 h.
+    #[serde(default = "max_time", deserialize_with = "longest")]
+    #[schemars(with = "Option<Span>", example = &"10 min")]
+    pub max_time: Nanos,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { max_steps: max_steps(), max_time: max_time() }
+    }
+}
+
+const fn max_steps() -> u64 {
+    1_000_000
+}
+
+const fn max_time() -> Nanos {
+    Nanos(24 * 3_600_000_000_000)
+}
+
+/// Steps of a run, 1 to a billion.
+type StepCount = Bounded<1, 1_000_000_000>;
+
+fn steps<'de, D: Deserializer<'de>>(d: D) -> Result<u64, D::Error> {
+    Ok(Option::<StepCount>::deserialize(d)?.map_or_else(max_steps, |steps| steps.0))
+}
+
+fn longest<'de, D: Deserializer<'de>>(d: D) -> Result<Nanos, D::Error> {
+    Ok(positive_span(d)?.unwrap_or_else(max_time))
 }
 
 const fn first_seed() -> u64 {
@@ -74,6 +124,21 @@ pub struct Machine {
     #[serde(default, deserialize_with = "optional_amount")]
     #[schemars(with = "Option<Amount>", example = &"512 GiB")]
     pub cgroup_limit: Option<Bytes>,
+    /// Memory of the host in all.
+    #[serde(default, deserialize_with = "optional_amount")]
+    #[schemars(with = "Option<Amount>", example = &"64 GiB")]
+    pub ram: Option<Bytes>,
+    /// Memory of the host that is page cache: it is given back under pressure.
+    #[serde(default, deserialize_with = "optional_amount")]
+    #[schemars(with = "Option<Amount>", example = &"6 GiB")]
+    pub page_cache: Option<Bytes>,
+    /// What other programs hold of the host's memory at first.
+    #[serde(default, deserialize_with = "optional_amount")]
+    #[schemars(with = "Option<Amount>", example = &"12 GiB")]
+    pub others_on_host: Option<Bytes>,
+    /// Ranks whose device has less than the others, one or a list.
+    #[serde(default)]
+    pub weaker: WeakerRanks,
     /// What the engine reads, in the order in which it reads it; each an amount, a list with one per
     /// rank, or `{value, source, calibrated}`.
     #[serde(default)]
@@ -281,57 +346,6 @@ struct ModelForm {
     layers: Option<u64>,
 }
 
-/// When an event happens.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum EventTime {
-    /// Before free memory is read for the first time.
-    BeforeLoad,
-    /// After the weights are loaded, before the second reading.
-    AfterLoad,
-    /// Between the reading and the allocation of the pool.
-    DuringSizing,
-}
-
-impl EventTime {
-    /// The name in files.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::BeforeLoad => "before_load",
-            Self::AfterLoad => "after_load",
-            Self::DuringSizing => "during_sizing",
-        }
-    }
-}
-
-/// Ranks that an event reaches.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Ranks {
-    /// Every rank.
-    #[default]
-    All,
-    /// One, from 0.
-    One(u32),
-}
-
-/// Something that happens during the start.
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Event {
-    /// When.
-    #[schemars(example = &"after_load")]
-    pub at: EventTime,
-    /// The rank whose device is meant, or `all`.
-    #[serde(default)]
-    #[schemars(example = &3)]
-    pub rank: Ranks,
-    /// What other programs hold on the device from then on, in all.
-    #[serde(deserialize_with = "required_amount")]
-    #[schemars(with = "Amount", example = &"4 GiB")]
-    pub others_hold: Bytes,
-}
-
 /// The text of a scenario's name, for the schema.
 struct NameText;
 
@@ -407,31 +421,6 @@ impl JsonSchema for Capacity {
 
     fn json_schema(g: &mut SchemaGenerator) -> Schema {
         json_schema!({ "anyOf": [g.subschema_for::<Amount>(), { "const": "unknown" }] })
-    }
-}
-
-impl<'de> Deserialize<'de> for Ranks {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        let expected = "`all` or a rank from 0 to 1023";
-        match Value::deserialize(d)? {
-            Value::String(text) if text == "all" => Ok(Self::All),
-            Value::String(text) => Err(de::Error::invalid_value(Unexpected::Str(&text), &expected)),
-            value => RankIndex::deserialize(value)
-                .ok()
-                .and_then(|rank| u32::try_from(rank.0).ok())
-                .map(Self::One)
-                .ok_or_else(|| de::Error::invalid_value(Unexpected::Other("value"), &expected)),
-        }
-    }
-}
-
-impl JsonSchema for Ranks {
-    fn schema_name() -> Cow<'static, str> {
-        "Ranks".into()
-    }
-
-    fn json_schema(g: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "anyOf": [g.subschema_for::<RankIndex>(), { "const": "all" }], "default": "all" })
     }
 }
 

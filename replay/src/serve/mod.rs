@@ -1,5 +1,6 @@
 //! A started server under its workload: the scheduler, the passes and the clients of a case put together.
 
+pub(crate) mod figures;
 mod sglang;
 #[cfg(test)]
 mod tests;
@@ -11,7 +12,7 @@ use crate::{
 };
 use plimsoll_core::{
     backend::Backend,
-    decision::Record,
+    decision::DecisionSink,
     engine::serving::{self, Clients, Limits, PassTapes, Served, Serving, TimedChange, Wording},
     estimate::roofline::TimeModel,
     memory::caching_allocator::{Options, TorchVersion},
@@ -27,6 +28,8 @@ pub struct Load<'a> {
     pub changes: &'a [TimedChange],
     /// Where the run stops.
     pub limits: Limits,
+    /// Whether the user wants the run to end now.
+    pub interrupted: &'a dyn Fn() -> bool,
 }
 
 /// A case that cannot be served.
@@ -61,17 +64,15 @@ pub(crate) struct Parts {
     pub(crate) notes: Vec<String>,
 }
 
-/// A run under load, with its records and what of the launch it did not execute.
+/// A run under load, with what of the launch it did not execute.
 pub struct ServedRun {
     /// How it ended.
     pub served: Served,
-    /// Records in order, after those of the start.
-    pub records: Vec<Record>,
     /// Settings that the run does not execute.
     pub notes: Vec<String>,
 }
 
-/// Puts a started server under load.
+/// Puts a started server under load; its decisions go to `sink` after those of the start.
 ///
 /// # Errors
 ///
@@ -81,6 +82,7 @@ pub fn serve(
     ran: &Ran,
     machine: &mut dyn Backend,
     load: Load<'_>,
+    sink: &mut dyn DecisionSink,
 ) -> Result<ServedRun, ServeError> {
     let case = &assembled.case;
     let mut parts = match (&case.launch, &ran.policy) {
@@ -94,7 +96,7 @@ pub fn serve(
         }
     };
     let options = allocator_options(&assembled.launch.env)?;
-    let mut records = vec![sglang::started(ran)?];
+    sink.record(sglang::started(ran)?);
     let serving = Serving {
         scheduler: parts.scheduler.as_mut(),
         clients: load.clients,
@@ -104,9 +106,10 @@ pub fn serve(
         options,
         wording: parts.wording,
         limits: load.limits,
+        interrupted: load.interrupted,
     };
-    let served = serving::serve(machine, serving, &mut records);
-    Ok(ServedRun { served, records, notes: parts.notes })
+    let served = serving::serve(machine, serving, sink);
+    Ok(ServedRun { served, notes: parts.notes })
 }
 
 /// Variables that set torch's allocator up; the later one wins.

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::{assemble, scenario::Scenario, start};
-use plimsoll_backend_sim::SimBackend;
 use plimsoll_core::{
     engine::serving::{Arrival, Sampling, ServeEnd},
     kv::Runs,
@@ -60,10 +59,17 @@ fn run(fraction: &str, clients: &mut List) -> ServedRun {
     let text = KIMI.replace("FRACTION", fraction);
     let scenario = Scenario::parse("kimi.yaml", &text, &[]).unwrap();
     let assembled = assemble::of_scenario(&scenario, Path::new("kimi.yaml")).unwrap();
-    let make = |spec: &_| Ok(Box::new(SimBackend::new(Clone::clone(spec))?) as start::Machine);
-    let (ran, mut machine) = start::run_on(&assembled.case, make).unwrap();
+    let (ran, mut machine) =
+        start::run_on(&assembled.case, &start::simulator, &mut Vec::new()).unwrap();
     let limits = Limits { max_steps: 100_000, max_time: Nanos(86_400_000_000_000) };
-    serve(&assembled, &ran, machine.as_mut(), Load { clients, changes: &[], limits }).unwrap()
+    serve(
+        &assembled,
+        &ran,
+        machine.as_mut(),
+        Load { clients, changes: &[], limits, interrupted: &|| false },
+        &mut Vec::new(),
+    )
+    .unwrap()
 }
 
 fn founding() -> List {
@@ -81,4 +87,53 @@ fn the_thin_margin_dies_in_a_prefill_and_the_wide_one_lives() {
     println!("{:?}", lived.served);
     assert_eq!(lived.served.end, ServeEnd::Finished);
     assert_eq!(lived.served.totals.finished, 182);
+}
+
+const LAPTOP: &str = "
+name: test/laptop
+why: the empty pool
+source: solved from the printed tokens
+machine:
+  device: { name: Apple 64 GB, capacity: 53084 MiB }
+  readings:
+    host_available_at_sizing: { value: AVAILABLE GiB, calibrated: true }
+    mlx_active: { value: 1.15 GiB, calibrated: true }
+engine:
+  version: 0.5.23
+  environment: { SGLANG_USE_MLX: \"1\" }
+  command: python -m sglang.launch_server --model-path Qwen/Qwen3-0.6B --disable-cuda-graph FRACTION
+";
+
+#[test]
+fn the_empty_pool() {
+    use plimsoll_core::{backend::Rank, units::Bytes};
+    for (available, fraction, growth) in
+        [("38.288195", "", 20), ("48.48562", "--mem-fraction-static 0.4", 20), ("38.288195", "", 0)]
+    {
+        let text = LAPTOP.replace("FRACTION", fraction).replace("AVAILABLE", available);
+        let scenario = Scenario::parse("kimi.yaml", &text, &[]).unwrap();
+        let assembled = assemble::of_scenario(&scenario, Path::new("kimi.yaml")).unwrap();
+        let (ran, mut machine) =
+            start::run_on(&assembled.case, &start::simulator, &mut Vec::new()).unwrap();
+        let limits = Limits { max_steps: 100_000, max_time: Nanos(86_400_000_000_000) };
+        let changes: Vec<TimedChange> = (1..=20)
+            .map(|at| TimedChange {
+                when: plimsoll_core::engine::serving::When::At(Nanos(at * 500_000_000)),
+                change: plimsoll_core::engine::serving::Change::DeviceOthers {
+                    rank: Rank(0),
+                    held: Bytes::gib(growth * at / 20),
+                },
+            })
+            .collect();
+        let mut clients = List::of((0..128).map(|_| (0, 500, 128)));
+        let run = serve(
+            &assembled,
+            &ran,
+            machine.as_mut(),
+            Load { clients: &mut clients, changes: &changes, limits, interrupted: &|| false },
+            &mut Vec::new(),
+        )
+        .unwrap();
+        println!("{:?} {:?}", run.served.end, run.served.totals);
+    }
 }

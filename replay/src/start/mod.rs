@@ -16,7 +16,7 @@ use crate::scenario::value::MAX_RANKS;
 use plimsoll_backend_sim::{DeviceSpec, MachineSpec, SimBackend, TotalReading};
 use plimsoll_core::{
     backend::{Backend, BackendError, Rank},
-    decision::{DecisionSink, Record},
+    decision::DecisionSink,
     device::DeviceProfile,
     engine::{
         MlxStart, SglangStart, VllmStart,
@@ -146,8 +146,6 @@ pub struct Ran {
     pub basis: Basis,
     /// Account of the first rank at the end.
     pub ledger: Ledger,
-    /// Records in order.
-    pub records: Vec<Record>,
 }
 
 /// Starts the case on the simulator.
@@ -156,30 +154,42 @@ pub struct Ran {
 ///
 /// [`CaseError`]; a start that the engine refuses is a result, not an error.
 pub fn run(case: &Case) -> Result<Ran, CaseError> {
-    run_on(case, |machine| Ok(Box::new(SimBackend::new(machine.clone())?))).map(|(ran, _)| ran)
+    run_on(case, &simulator, &mut Vec::new()).map(|(ran, _)| ran)
 }
 
-/// A machine that a start was made on.
+/// A machine that a start is made on.
 pub type Machine = Box<dyn Backend>;
 
-/// Starts the case on the machine that `make` builds from its description, and hands that machine back
-/// with the server's segments on it.
+/// Builds a machine from its description.
+pub type MakeMachine<'a> = &'a dyn Fn(&MachineSpec) -> Result<Machine, CaseError>;
+
+/// The simulator of a machine.
+///
+/// # Errors
+///
+/// [`CaseError::Machine`].
+pub fn simulator(spec: &MachineSpec) -> Result<Machine, CaseError> {
+    Ok(Box::new(SimBackend::new(spec.clone())?))
+}
+
+/// Starts the case on the machine that `make` builds, and hands that machine back with the server's
+/// segments on it. Every decision goes to `sink`.
 ///
 /// # Errors
 ///
 /// [`CaseError`], also when `make` fails.
-pub fn run_on(
+pub fn run_on<S: DecisionSink>(
     case: &Case,
-    make: impl FnOnce(&MachineSpec) -> Result<Machine, CaseError>,
+    make: MakeMachine<'_>,
+    sink: &mut S,
 ) -> Result<(Ran, Machine), CaseError> {
     let mut prepared = prepare(case)?;
     settle_graphs(case, &mut prepared)?;
     let Prepared { machine, loads, mut policy, basis } = prepared;
     let mut backend = make(&machine)?;
-    let mut records = Vec::new();
-    let start = drive(backend.as_mut(), &mut policy, &mut records, &loads, &case.tenants);
+    let start = drive(backend.as_mut(), &mut policy, sink, &loads, &case.tenants);
     let ledger = ledger(backend.as_ref(), &basis, &start)?;
-    Ok((Ran { start, policy, basis, ledger, records }, backend))
+    Ok((Ran { start, policy, basis, ledger }, backend))
 }
 
 fn prepare(case: &Case) -> Result<Prepared, CaseError> {

@@ -64,6 +64,8 @@ pub struct Serving<'a> {
     pub wording: Wording,
     /// Where the run stops.
     pub limits: Limits,
+    /// Asked before every turn: whether the user wants the run to end here.
+    pub interrupted: &'a dyn Fn() -> bool,
 }
 
 /// Serves until every request is answered, or something ends it.
@@ -135,6 +137,9 @@ impl<'m, 'a> Server<'m, 'a> {
 
     fn run(&mut self) -> ServeEnd {
         loop {
+            if (self.parts.interrupted)() {
+                return ServeEnd::Interrupted;
+            }
             if self.totals.steps >= self.parts.limits.max_steps {
                 return ServeEnd::Limit(Limit::Steps);
             }
@@ -392,7 +397,7 @@ impl<'m, 'a> Server<'m, 'a> {
                 self.log.push(Record::new("device_lost").with("message", why.as_str()));
                 self.fall(Rank(0), "device lost");
             }
-            ServeEnd::Finished | ServeEnd::Hung | ServeEnd::Limit(_) => {}
+            ServeEnd::Finished | ServeEnd::Hung | ServeEnd::Limit(_) | ServeEnd::Interrupted => {}
         }
         let usage = self.totals.usage;
         self.log.push(

@@ -21,6 +21,8 @@ pub enum ServeEnd {
     Fatal(Fatal),
     /// The device is gone.
     Lost(String),
+    /// The user ended it.
+    Interrupted,
 }
 
 impl ServeEnd {
@@ -31,9 +33,11 @@ impl ServeEnd {
             Self::Finished => "finished",
             Self::OutOfMemory(_) => "out_of_memory",
             Self::Hung => "hung",
-            Self::Limit(_) => "max_steps",
+            Self::Limit(Limit::Steps) => "max_steps",
+            Self::Limit(Limit::Time) => "max_time",
             Self::Fatal(_) => "fatal",
             Self::Lost(_) => "lost",
+            Self::Interrupted => "interrupted",
         }
     }
 }

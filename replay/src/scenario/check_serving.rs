@@ -1,0 +1,130 @@
+//! Checks across keys of a running server: groups, events in time, claims about what they do.
+
+use super::{
+    check::Finding,
+    events::{Event, EventAt, Happening, Ranks},
+    expect::Ending,
+    types::Scenario,
+};
+use crate::path::KeyPath;
+use std::collections::BTreeSet;
+
+/// All that is wrong among these keys.
+pub(super) fn all(scenario: &Scenario, found: &mut Vec<Finding>) {
+    names(scenario, found);
+    needs_requests(scenario, found);
+    too_many(scenario, found);
+    overlaps(scenario, found);
+    host(scenario, found);
+}
+
+fn event_path(at: usize) -> KeyPath {
+    KeyPath::of("events").index(at)
+}
+
+/// Random numbers go by the group's name.
+fn names(scenario: &Scenario, found: &mut Vec<Finding>) {
+    let mut seen = BTreeSet::new();
+    let groups = scenario.workload.iter().flat_map(|workload| &workload.groups);
+    for (at, group) in groups.enumerate() {
+        if !seen.insert(group.name.as_str()) {
+            let path = KeyPath::of("workload").index(at);
+            let message = format!("two groups of requests have the name `{}`", group.name);
+            found.push(Finding::new(&[path], message).help("give each group a `name` of its own"));
+        }
+    }
+}
+
+/// Without requests nothing runs after the start.
+fn needs_requests(scenario: &Scenario, found: &mut Vec<Finding>) {
+    if scenario.requests().is_some() {
+        return;
+    }
+    let help = "add a `workload`, such as `{requests: 32, concurrency: 8, prompt_tokens: 512, \
+                output_tokens: 128}`";
+    let mut later = scenario.events.iter().enumerate();
+    if let Some((at, _)) = later.find(|(_, event)| event.of_start().is_none()) {
+        let path = event_path(at).key("at");
+        let message =
+            format!("`{path}` lies after the start, and no request keeps the server running");
+        let paths = [path, KeyPath::of("workload")];
+        found.push(Finding::new(&paths, message).help(help));
+    }
+    let serving = scenario.expect.outcome.filter(|ending| !Ending::OF_A_START.contains(ending));
+    if let Some(ending) = serving {
+        let ending = ending.as_str();
+        let message = format!("`expect.outcome` is `{ending}`, and no request reaches the server");
+        let paths = [KeyPath::of("expect.outcome"), KeyPath::of("workload")];
+        found.push(Finding::new(&paths, message).help(help));
+    }
+}
+
+/// Most single changes of all events together.
+const MAX_CHANGES: u64 = 200_000;
+/// Ranks that count where the file does not say how many there are.
+const SOME_RANKS: u64 = 8;
+
+fn too_many(scenario: &Scenario, found: &mut Vec<Finding>) {
+    let ranks = scenario.machine.ranks.map_or(SOME_RANKS, u64::from);
+    let changes: u64 = scenario.events.iter().map(|event| event.count(ranks)).sum();
+    if changes > MAX_CHANGES {
+        let message = format!("the events stand for {changes} single changes of the machine");
+        let paths = [KeyPath::of("events"), KeyPath::of("machine.ranks")];
+        found.push(Finding::new(&paths, message).allowed(format!("up to {MAX_CHANGES}")));
+    }
+}
+
+/// Whether both change what others hold at one place.
+fn meet(a: &Event, b: &Event) -> bool {
+    let on_host = |event: &Event| {
+        matches!(event.what, Happening::HostOthersHold(_) | Happening::HostOthersGrow(_))
+    };
+    let on_device =
+        |event: &Event| matches!(event.what, Happening::OthersHold(_) | Happening::OthersGrow(_));
+    let same_rank = match (a.rank, b.rank) {
+        (Ranks::One(a), Ranks::One(b)) => a == b,
+        _ => true,
+    };
+    (on_host(a) && on_host(b)) || (on_device(a) && on_device(b) && same_rank)
+}
+
+/// While a growth goes on, nothing else may say what is held there.
+fn overlaps(scenario: &Scenario, found: &mut Vec<Finding>) {
+    for (i, growth) in scenario.events.iter().enumerate() {
+        let (Some(end), EventAt::Time(begin)) = (growth.growth_end(), growth.at) else { continue };
+        let during = scenario.events.iter().enumerate().find(|(j, other)| {
+            let inside = match other.at {
+                EventAt::Time(at) => (begin < at && at < end) || (at == begin && *j > i),
+                EventAt::Step(_) => true,
+                EventAt::Phase(_) => false,
+            };
+            *j != i && inside && meet(growth, other)
+        });
+        if let Some((j, _)) = during {
+            let (path, other) = (event_path(i), event_path(j));
+            let message = format!("`{other}` sets what others hold while `{path}` lets them grow");
+            let help = "let the growth end first; a change at a step may come at any time";
+            found.push(Finding::new(&[other, path], message).help(help));
+            return;
+        }
+    }
+}
+
+/// What is on the host fits into it.
+fn host(scenario: &Scenario, found: &mut Vec<Finding>) {
+    let machine = &scenario.machine;
+    let Some(ram) = machine.ram else { return };
+    let amounts = [
+        ("host_available", machine.host_available),
+        ("page_cache", machine.page_cache),
+        ("others_on_host", machine.others_on_host),
+    ];
+    for (name, amount) in amounts {
+        if let Some(amount) = amount.filter(|amount| *amount > ram) {
+            let path = KeyPath::of("machine").key(name);
+            let message = format!("`{path}` is {amount}, above `machine.ram`, which is {ram}");
+            let paths = [path, KeyPath::of("machine.ram")];
+            found.push(Finding::new(&paths, message).allowed(format!("up to {ram}")));
+        }
+    }
+}
