@@ -21,6 +21,30 @@ pub enum Trigger {
     At(Nanos),
 }
 
+/// Calls that take memory (allocate, map, reserve, capture, counted together from 0) and are refused.
+///
+/// PyTorch's allocator asks once more after it has given back what it had cached, so one refusal is not
+/// the end of a server; two in a row are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FailAt {
+    /// The first of them.
+    pub call: u64,
+    /// How many in a row; `u64::MAX`: all from there on.
+    pub times: u64,
+}
+
+impl FailAt {
+    /// One call.
+    #[must_use]
+    pub const fn once(call: u64) -> Self {
+        Self { call, times: 1 }
+    }
+
+    pub(crate) const fn covers(self, call: u64) -> bool {
+        call >= self.call && call - self.call < self.times
+    }
+}
+
 /// Something that the engine does not do and does not know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
@@ -57,8 +81,8 @@ pub enum Fault {
         /// Size of the cache.
         size: Bytes,
     },
-    /// The server loses memory of a rank's device for good with every step; a step that finds nothing left
-    /// to lose is out of memory.
+    /// The server loses memory of a rank's device for good with every step, until nothing is left. No step
+    /// fails by that alone: the next one that needs a new segment does.
     Leak {
         /// Whose device.
         rank: Rank,

@@ -14,7 +14,7 @@ mod pages;
 mod ranges;
 mod spec;
 
-pub use faults::{Fault, Trigger};
+pub use faults::{FailAt, Fault, Trigger};
 pub use host::HostHeld;
 pub use machine::SimBackend;
 pub use spec::{

@@ -2,7 +2,7 @@
 
 use crate::{
     HostHeld,
-    faults::{Fault, Phase, Trigger},
+    faults::{FailAt, Fault, Phase, Trigger},
     memory::Memory,
     pages::PageId,
     ranges::Range,
@@ -35,7 +35,7 @@ pub struct SimBackend {
     ranges: BTreeMap<RangeId, Range>,
     faults: Vec<(Fault, Phase)>,
     next: u64,
-    fail_at: Option<u64>,
+    fail_at: Option<FailAt>,
     takes: u64,
     steps: u64,
     elapsed: Nanos,
@@ -201,23 +201,12 @@ impl SimBackend {
         Ok(())
     }
 
-    /// Leaks of one step: all of them or none.
+    /// Leaks of one step, each as much as there is.
     fn leak(&mut self) -> Result<(), BackendError> {
-        let account = Account::Unaccounted;
-        let leaks = |faults: &[(Fault, Phase)], at: usize| match faults.get(at) {
-            Some((Fault::Leak { rank, each_step }, _)) => Some((*rank, *each_step)),
-            _ => None,
-        };
         for at in 0..self.faults.len() {
-            let Some((rank, size)) = leaks(&self.faults, at) else { continue };
-            if let Err(error) = self.memory.take(rank, account, size) {
-                for done in 0..at {
-                    if let Some((rank, size)) = leaks(&self.faults, done) {
-                        self.memory.give(rank, account, size)?;
-                    }
-                }
-                return Err(error);
-            }
+            let (Fault::Leak { rank, each_step }, _) = self.faults[at] else { continue };
+            let lost = each_step.min(self.memory.takeable(rank)?);
+            self.memory.take(rank, Account::Unaccounted, lost)?;
         }
         Ok(())
     }
@@ -232,7 +221,7 @@ impl SimBackend {
         let free = self.memory.takeable(rank)?;
         let now = self.takes;
         self.takes += 1;
-        if self.fail_at == Some(now) {
+        if self.fail_at.is_some_and(|fail| fail.covers(now)) {
             return Err(BackendError::OutOfMemory { rank, account, requested, free });
         }
         Ok(())

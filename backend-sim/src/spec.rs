@@ -1,7 +1,10 @@
 //! What a machine is: its devices, its hosts, its faults. Data only.
 
-use crate::faults::Fault;
-use plimsoll_core::units::Bytes;
+use crate::faults::{FailAt, Fault};
+use plimsoll_core::{
+    device::{DeviceProfile, MemoryKind, Platform},
+    units::{Bytes, MIB},
+};
 
 /// What the runtime tells programs as the device's total.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,6 +89,42 @@ impl DeviceSpec {
         }
     }
 
+    /// A device as a profile describes it, at its likeliest total, with nothing on it.
+    ///
+    /// Memory in common with the host is read as `MemFree` on CUDA (GB10, Jetson). On Apple machines it is
+    /// the whole RAM, read as available memory and limited by the working set of newer macOS releases
+    /// where one is known.
+    #[must_use]
+    pub fn of_profile(profile: &DeviceProfile) -> Self {
+        let total = profile.runtime_total.value.mid;
+        let tool = profile.smi_total_mib.as_ref().map(|mib| Bytes(mib.value.saturating_mul(MIB)));
+        let set = profile.metal.as_ref().map(|metal| match &metal.newer_macos {
+            Some(newer) => newer.value,
+            None => metal.older_macos.value,
+        });
+        let ram = profile.metal.as_ref().map(|metal| metal.ram);
+        let capacity = ram.or(tool).unwrap_or(total).max(total);
+        let free = match profile.platform {
+            Platform::Metal => FreeReading::MemAvailable,
+            Platform::Cuda | Platform::Rocm | Platform::Xpu => FreeReading::MemFree,
+        };
+        Self {
+            tool_capacity: set.or(tool),
+            driver_reserve: match ram {
+                Some(_) => Bytes::ZERO,
+                None => capacity.saturating_sub(total),
+            },
+            granularity: profile.granularity,
+            memory: match profile.memory {
+                MemoryKind::Discrete => DeviceMemory::Own,
+                MemoryKind::Integrated => {
+                    DeviceMemory::Common(CommonMemory { free, working_set: set })
+                }
+            },
+            ..Self::of_capacity(capacity)
+        }
+    }
+
     /// The total that programs read.
     #[must_use]
     pub fn readable_total(&self) -> Option<Bytes> {
@@ -148,9 +187,8 @@ pub struct MachineSpec {
     pub host: HostSpec,
     /// Faults, in the order in which they happen when several happen at once.
     pub faults: Vec<Fault>,
-    /// The call that takes memory (allocate, map, reserve, capture, counted together from 0) which is
-    /// refused as out of memory whatever is free; later ones are served again.
-    pub fail_at: Option<u64>,
+    /// Calls that are refused as out of memory whatever is free.
+    pub fail_at: Option<FailAt>,
 }
 
 impl MachineSpec {

@@ -6,7 +6,10 @@ use plimsoll_backend_sim::{
 };
 use plimsoll_core::{
     backend::{Backend as _, BackendError, HostLimit, Place, Rank},
-    device::CUDA_GRANULARITY,
+    device::{
+        CUDA_GRANULARITY, DeviceProfile, Evidence, MemoryKind, MetalWorkingSet, Platform, Sourced,
+    },
+    figure::Estimate,
     memory::ledger::Account,
     units::Bytes,
 };
@@ -121,4 +124,26 @@ fn devices_of_one_host_agree_on_its_memory() {
     let other = DeviceSpec { driver_reserve: Bytes::gib(5), ..gb10() };
     let spec = MachineSpec { devices: vec![gb10(), other], ..spark() };
     assert!(plimsoll_backend_sim::SimBackend::new(spec).is_err());
+}
+
+#[test]
+fn a_profile_says_where_the_memory_is() {
+    let mut profile = DeviceProfile::of_capacity("a card", Bytes::gib(24));
+    let own = DeviceSpec::of_profile(&profile);
+    assert_eq!((own.memory, own.granularity), (DeviceMemory::Own, CUDA_GRANULARITY));
+    profile.memory = MemoryKind::Integrated;
+    profile.smi_total_mib = None;
+    let spark = DeviceSpec::of_profile(&profile);
+    let common = CommonMemory { free: FreeReading::MemFree, working_set: None };
+    assert_eq!((spark.memory, spark.tool_capacity), (DeviceMemory::Common(common), None));
+    let (ram, set) = (Bytes::gib(36), Bytes::gib(27));
+    profile.platform = Platform::Metal;
+    profile.runtime_total = Sourced::new(Estimate::exact(set), Evidence::Rule);
+    let older_macos = Sourced::new(set, Evidence::Rule);
+    profile.metal = Some(MetalWorkingSet { ram, older_macos, newer_macos: None });
+    let mut sim = machine(MachineSpec::new(
+        vec![DeviceSpec::of_profile(&profile)],
+        HostSpec::of_available(Bytes::ZERO),
+    ));
+    assert_eq!((free(&mut sim, 0), sim.takeable(Rank(0)).unwrap()), (ram, set));
 }

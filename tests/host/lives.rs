@@ -6,13 +6,13 @@ use plimsoll_backend_host::{
 };
 use plimsoll_backend_sim::{DeviceMemory, DeviceSpec, MachineSpec, SimBackend, TotalReading};
 use plimsoll_core::{
-    backend::{Backend, BackendError},
+    backend::{Backend, BackendError, Rank},
     decision::Record,
     engine::{
         serving::{Limits, ServeEnd},
         startup::StartEnd,
     },
-    memory::ledger::Ledger,
+    memory::ledger::{Account, Ledger},
     units::Bytes,
 };
 use plimsoll_replay::{
@@ -77,7 +77,11 @@ struct Life {
     ledger: Ledger,
 }
 
-fn live(scenario: &Scenario, file: &Path, make: MakeMachine<'_>) -> Result<Life, String> {
+fn live(
+    scenario: &Scenario,
+    file: &Path,
+    make: MakeMachine<'_>,
+) -> Result<(Life, Machine), String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let assembled = assemble::of_scenario(scenario, file).map_err(|e| text(&e))?;
     let mut records: Vec<Record> = Vec::new();
@@ -94,17 +98,27 @@ fn live(scenario: &Scenario, file: &Path, make: MakeMachine<'_>) -> Result<Life,
         end = Some(run.map_err(|e| text(&e))?.served.end);
     }
     let decisions = records.iter().filter_map(|record| wire_record(record).decision_line());
-    Ok(Life { decisions: decisions.collect(), end, ledger: ran.ledger })
+    Ok((Life { decisions: decisions.collect(), end, ledger: ran.ledger }, machine))
 }
 
-fn live_in(body: Body, scenario: &Scenario, file: &Path) -> (Result<Life, String>, Option<Meter>) {
-    let meter = RefCell::new(None);
+/// What stands behind a life: real memory, and what the host had at its beginning.
+struct Behind {
+    meter: Meter,
+    on_host: Bytes,
+}
+
+fn live_in(
+    body: Body,
+    scenario: &Scenario,
+    file: &Path,
+) -> (Result<(Life, Machine), String>, Option<Behind>) {
+    let behind = RefCell::new(None);
     let make = |spec: &MachineSpec| -> Result<Machine, CaseError> {
         if body == Body::Real && !is_plain(spec) {
             return start::simulator(spec);
         }
-        let real = in_memory(spec)?;
-        meter.replace(Some(real.meter()));
+        let mut real = in_memory(spec)?;
+        behind.replace(Some(Behind { meter: real.meter(), on_host: real.host_available()? }));
         Ok(match body {
             Body::Real => Box::new(real),
             Body::Ballast => {
@@ -113,7 +127,7 @@ fn live_in(body: Body, scenario: &Scenario, file: &Path) -> (Result<Life, String
         })
     };
     let life = live(scenario, file, &make);
-    (life, meter.into_inner())
+    (life, behind.into_inner())
 }
 
 /// Lives one scenario on all bodies; answers how it ended under load, how often real memory was behind it,
@@ -121,24 +135,43 @@ fn live_in(body: Body, scenario: &Scenario, file: &Path) -> (Result<Life, String
 fn compare(scenario: &Scenario, file: &Path) -> (Option<ServeEnd>, u64, u64) {
     let name = &scenario.name;
     let (mut real, mut touched) = (0, 0);
-    let simulated = live(scenario, file, &start::simulator);
+    let simulated = live(scenario, file, &start::simulator).map(|(life, _)| life);
     for body in [Body::Real, Body::Ballast] {
         // Long lives once are enough.
         if body == Body::Ballast && real == 1 && scenario.workload.is_some() {
             continue;
         }
-        let (life, meter) = live_in(body, scenario, file);
+        let (lived, behind) = live_in(body, scenario, file);
+        let (life, machine) = match lived {
+            Ok((life, machine)) => (Ok(life), Some(machine)),
+            Err(error) => (Err(error), None),
+        };
         if let (Ok(due), Ok(got)) = (&simulated, &life) {
             let first = due.decisions.iter().zip(&got.decisions).find(|(a, b)| a != b);
             assert_eq!(first, None, "{name} {body:?}");
         }
         assert_eq!(simulated, life, "{name} {body:?}");
-        let Some(print) = meter.map(|meter| meter.read()) else { continue };
+        let (Some(Behind { meter, on_host }), Some(mut machine)) = (behind, machine) else {
+            continue;
+        };
+        let print = meter.read();
+        if body == Body::Real {
+            // What the accounts say is what is really mapped, host pools included.
+            let pools = on_host.saturating_sub(machine.host_available().unwrap());
+            let held = held_by_all(machine.as_ref()).saturating_add(pools);
+            assert_eq!(print.mapped, held, "{name}");
+        }
         assert!(print.touched_peak <= TOUCHED, "{name} {body:?}: {print:?}");
         real += 1;
         touched += u64::from(print.touched_peak > Bytes::ZERO);
     }
     (simulated.ok().and_then(|life| life.end), real, touched)
+}
+
+/// Everything but free memory, over all ranks.
+fn held_by_all(machine: &dyn Backend) -> Bytes {
+    let rows = (0..machine.ranks()).flat_map(|rank| machine.held(Rank(rank)).unwrap());
+    rows.filter(|(account, _)| *account != Account::Free).map(|(_, bytes)| bytes).sum()
 }
 
 #[test]

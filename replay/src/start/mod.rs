@@ -6,6 +6,7 @@ mod model;
 mod sglang;
 mod sglang_tape;
 mod vllm;
+mod weaker;
 
 pub use facts::{Fact, Facts};
 pub use model::{CaseModel, DividedModel, KnownCellModel, ModelKind};
@@ -154,7 +155,7 @@ pub struct Ran {
 ///
 /// [`CaseError`]; a start that the engine refuses is a result, not an error.
 pub fn run(case: &Case) -> Result<Ran, CaseError> {
-    run_on(case, &simulator, &mut Vec::new()).map(|(ran, _)| ran)
+    run_on(case, simulator, &mut Vec::new()).map(|(ran, _)| ran)
 }
 
 /// A machine that a start is made on.
@@ -180,7 +181,7 @@ pub fn simulator(spec: &MachineSpec) -> Result<Machine, CaseError> {
 /// [`CaseError`], also when `make` fails.
 pub fn run_on<S: DecisionSink>(
     case: &Case,
-    make: MakeMachine<'_>,
+    make: impl FnOnce(&MachineSpec) -> Result<Machine, CaseError>,
     sink: &mut S,
 ) -> Result<(Ran, Machine), CaseError> {
     let mut prepared = prepare(case)?;
@@ -265,28 +266,6 @@ pub(crate) fn device_spec(case: &Case, total: Bytes) -> DeviceSpec {
         others: case.facts.others.as_ref().map_or(Bytes::ZERO, |fact| fact.get(0)),
         ..DeviceSpec::of_capacity(capacity)
     }
-}
-
-/// Context of each rank such that the free memory before loading is what is known or estimated.
-pub(crate) fn contexts(
-    case: &Case,
-    devices: &[DeviceSpec],
-    free: &Figure,
-) -> Result<Vec<Bytes>, CaseError> {
-    let declared = case.facts.free_before_load.as_ref();
-    let context = |(rank, device): (usize, &DeviceSpec)| {
-        let there = device.capacity.saturating_sub(device.driver_reserve);
-        let usable = there.saturating_sub(device.others);
-        let free = declared.map_or(free.value.mid, |fact| fact.get(rank));
-        usable.checked_sub(free).ok_or_else(|| {
-            CaseError::Impossible(format!(
-                "rank {rank} cannot have {free} free before loading: the device has {there}, other \
-                 programs hold {}",
-                device.others
-            ))
-        })
-    };
-    devices.iter().enumerate().map(context).collect()
 }
 
 /// The account of rank 0 at the end, every row with its derivation.
