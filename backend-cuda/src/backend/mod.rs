@@ -188,7 +188,7 @@ impl CudaBackend {
         &mut self,
         ask: Ask,
         size: Bytes,
-        make: impl Fn(&Rc<Card>) -> Result<T, Failure>,
+        mut make: impl FnMut(&Rc<Card>) -> Result<T, Failure>,
     ) -> Result<T, BackendError> {
         let at = self.rank(ask.rank)?.card;
         let state = self.cards.get_mut(at).ok_or(BackendError::Unknown("rank"))?;
@@ -198,13 +198,18 @@ impl CudaBackend {
         }
         let way = size.round_up_to(PAGE) + PAGE;
         let filler = state.filler.size();
-        if filler == Bytes::ZERO {
-            return Err(ask.refused(Failure::OutOfMemory));
+        if filler > Bytes::ZERO {
+            let less = filler.saturating_sub(way);
+            state.filler.set(&state.card, less).map_err(|failure| ask.refused(failure))?;
+            self.counters.filler_given += filler.saturating_sub(state.filler.size());
+            match make(&state.card) {
+                Err(Failure::OutOfMemory) => {}
+                done => return done.map_err(|failure| ask.refused(failure)),
+            }
         }
-        let less = filler.saturating_sub(way);
-        state.filler.set(&state.card, less).map_err(|failure| ask.refused(failure))?;
-        self.counters.filler_given += filler.saturating_sub(state.filler.size());
-        make(&state.card).map_err(|failure| ask.refused(failure))
+        // The card holds less than was declared: what it really has is the answer.
+        let (free, _) = state.card.memory().map_err(Failure::plain)?;
+        Err(Ask { free: free.min(ask.free), ..ask }.refused(Failure::OutOfMemory))
     }
 
     /// What a plain allocation is charged: what was asked under a declaration; on a whole card

@@ -63,11 +63,11 @@ impl Backend for CudaBackend {
             Share::Declared(_) => Bytes::ZERO,
         };
         // Taken out while it changes: the filler of the same card may have to give way.
-        let ballast = std::cell::RefCell::new(std::mem::take(&mut self.rank_mut(rank)?.ballast));
+        let mut ballast = std::mem::take(&mut self.rank_mut(rank)?.ballast);
         let target = held.saturating_sub(foreign);
-        let answer = self.take(ask, requested, |card| ballast.borrow_mut().set(card, target));
+        let answer = self.take(ask, requested, |card| ballast.set(card, target));
         let state = self.rank_mut(rank)?;
-        state.ballast = ballast.into_inner();
+        state.ballast = ballast;
         answer?;
         state.others = match state.share {
             Share::Whole => foreign + state.ballast.size(),
@@ -160,10 +160,9 @@ impl Backend for CudaBackend {
             ask => ask?,
         };
         // Taken out while it changes: the filler of the same card may have to give way.
-        let held = self.ranges.remove(&range).ok_or(BackendError::Unknown("range"))?;
-        let held = std::cell::RefCell::new(held);
-        let answer = self.take(ask, size, |_| held.borrow_mut().map(offset, size));
-        self.ranges.insert(range, held.into_inner());
+        let mut held = self.ranges.remove(&range).ok_or(BackendError::Unknown("range"))?;
+        let answer = self.take(ask, size, |_| held.map(offset, size));
+        self.ranges.insert(range, held);
         answer?;
         self.rank_mut(rank)?.accounts.charge(account, size);
         Ok(())
