@@ -7,7 +7,9 @@
 
 mod claims;
 mod docs;
+mod faults;
 mod fuzz;
 mod scenario;
+mod weaker;
 mod wire;
 mod workload;

@@ -8,7 +8,7 @@
 mod parts;
 mod work;
 
-use super::{Backend, BackendError, MemoryReading, Place, RangeId, Rank, SegmentId};
+use super::{Backend, BackendError, HostLimit, MemoryReading, Place, RangeId, Rank, SegmentId};
 use crate::{memory::ledger::Account, units::Bytes};
 
 /// What a check needs to know of the machine under test.
@@ -147,26 +147,43 @@ pub(crate) fn unknown<T>(what: &str, result: Result<T, BackendError>) -> Verdict
     }
 }
 
-/// A call that must be refused for now; what it says is compared with the reading.
-pub(crate) fn not_now<T>(
-    what: &str,
-    result: Result<T, BackendError>,
-    asked: (Rank, Account, Bytes),
-    free: (Bytes, Bytes),
-) -> Verdict {
-    match result {
-        Err(BackendError::OutOfMemory { rank, account, requested, free: said }) => {
-            ensure((rank, account) == (asked.0, asked.1), || {
-                format!("{what} was refused to {account:?} of {rank:?}, not to {asked:?}")
-            })?;
-            ensure(requested >= asked.2, || {
-                format!("{what}: {requested:?} refused, and {:?} were asked for", asked.2)
-            })?;
-            near(&format!("{what}: free in the refusal"), said, free.0, free.1)
+/// What a refusal should be compared with.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked {
+    pub(crate) rank: Rank,
+    pub(crate) account: Account,
+    pub(crate) place: Place,
+    /// At least so much is refused.
+    pub(crate) size: Bytes,
+    /// What is free, and by how much it may miss.
+    pub(crate) free: (Bytes, Bytes),
+}
+
+/// A call that must be refused for now; what it says is compared with the reading. The host's refusal may
+/// name the limit that was reached.
+pub(crate) fn not_now<T>(what: &str, result: Result<T, BackendError>, asked: Asked) -> Verdict {
+    let (due, slack) = asked.free;
+    let (rank, account, requested, free) = match result {
+        Err(BackendError::OutOfMemory { rank, account, requested, free }) => {
+            (rank, account, requested, free)
         }
-        Err(other) => Err(format!("{what} should be out of memory, and failed with {other:?}")),
-        Ok(_) => Err(format!("{what} should be out of memory, and succeeded")),
-    }
+        Err(BackendError::HostOutOfMemory { rank, account, requested, free, limit })
+            if asked.place == Place::Host =>
+        {
+            // A control group may leave less than the host has.
+            let tighter = limit == HostLimit::Cgroup && free < due;
+            (rank, account, requested, if tighter { due } else { free })
+        }
+        Err(other) => return Err(format!("{what} should be out of memory: {other:?}")),
+        Ok(_) => return Err(format!("{what} should be out of memory, and succeeded")),
+    };
+    ensure((rank, account) == (asked.rank, asked.account), || {
+        format!("{what} was refused to {account:?} of {rank:?}, not to {:?}", asked.account)
+    })?;
+    ensure(requested >= asked.size, || {
+        format!("{what}: {requested:?} refused, and {:?} were asked for", asked.size)
+    })?;
+    near(&format!("{what}: free in the refusal"), free, due, slack)
 }
 
 /// A call that can never succeed.
@@ -211,6 +228,7 @@ const TAKEN: [Account; 9] = [
 
 /// Rows are in order, none twice, none empty; they sum to the capacity at any moment; `free` is the reading.
 fn accounts_close<B: Backend>(machine: &mut B, bench: &Bench) -> Verdict {
+    let start = see(machine)?;
     for rank in ranks(machine) {
         let whole = capacity(machine, rank)?;
         let at_rest = did("held", machine.held(rank))?;
@@ -233,6 +251,7 @@ fn accounts_close<B: Backend>(machine: &mut B, bench: &Bench) -> Verdict {
         for segment in taken {
             did("free", machine.free(segment))?;
         }
+        unchanged("after all was freed", &start, &see(machine)?, bench)?;
     }
     Ok(())
 }
@@ -306,10 +325,12 @@ fn not_now_and_never<B: Backend>(machine: &mut B, bench: &Bench) -> Verdict {
         let left = free_of(machine, rank)?;
         let most = Bytes(free.saturating_sub(bench.device_slack).0 / bench.unit.0 * bench.unit.0);
         let again = machine.allocate(rank, account, Place::Device, most);
-        not_now("a segment", again, (rank, account, most), (left, bench.device_slack))?;
+        let free = (left, bench.device_slack);
+        let asked = Asked { rank, account, place: Place::Device, size: most, free };
+        not_now("a segment", again, asked)?;
         let again = machine.capture(rank, 1, most);
-        let asked = (rank, Account::Graphs, Bytes::ZERO);
-        not_now("a graph", again, asked, (left, bench.device_slack))?;
+        let asked = Asked { account: Account::Graphs, size: Bytes::ZERO, ..asked };
+        not_now("a graph", again, asked)?;
         unchanged("after a refusal for now", &filled, &see(machine)?, bench)?;
         did("free", machine.free(pool))?;
         let whole = device(machine, rank, account, most)?;
@@ -365,9 +386,9 @@ fn other_programs<B: Backend>(machine: &mut B, bench: &Bench) -> Verdict {
         let full = see(machine)?;
         let left = free_of(machine, rank)?;
         let more = held.saturating_add(left).saturating_add(bench.device_slack) + bench.units(2);
-        let asked = (rank, Account::OtherPrograms, left);
-        let free = (left, bench.device_slack);
-        not_now("other programs", machine.set_others(rank, more), asked, free)?;
+        let (account, free) = (Account::OtherPrograms, (left, bench.device_slack));
+        let asked = Asked { rank, account, place: Place::Device, size: left, free };
+        not_now("other programs", machine.set_others(rank, more), asked)?;
         unchanged("after other programs were refused", &full, &see(machine)?, bench)?;
         did("free", machine.free(mine))?;
         unchanged("after all was freed", &at_rest, &see(machine)?, bench)?;
@@ -398,10 +419,11 @@ fn host_is_shared<B: Backend>(machine: &mut B, bench: &Bench) -> Verdict {
     never("a huge host pool", machine.allocate(Rank(0), account, Place::Host, huge))?;
     let all = Bytes(at_rest.host.0 / bench.unit.0 * bench.unit.0);
     let free = (left(taken + 1), bench.host_slack);
-    let again = machine.allocate(Rank(0), account, Place::Host, all);
-    not_now("a host pool", again, (Rank(0), account, all), free)?;
+    let asked = Asked { rank: Rank(0), account, place: Place::Host, size: all, free };
+    not_now("a host pool", machine.allocate(Rank(0), account, Place::Host, all), asked)?;
     let again = machine.set_host_others(all + bench.units(1));
-    not_now("others on the host", again, (Rank(0), Account::OtherPrograms, all), free)?;
+    let asked = Asked { account: Account::OtherPrograms, ..asked };
+    not_now("others on the host", again, asked)?;
     unchanged("after the host refused", &filled, &see(machine)?, bench)?;
     for rank in at_rest.readings.iter().zip(&filled.readings) {
         near("a device beside host pools", rank.1.free, rank.0.free, bench.device_slack)?;

@@ -59,9 +59,17 @@ fn run(fraction: &str, clients: &mut List) -> ServedRun {
     let text = KIMI.replace("FRACTION", fraction);
     let scenario = Scenario::parse("kimi.yaml", &text, &[]).unwrap();
     let assembled = assemble::of_scenario(&scenario, Path::new("kimi.yaml")).unwrap();
-    let (ran, mut machine) = start::run_on(&assembled.case, &start::simulator, &mut Vec::new()).unwrap();
+    let (ran, mut machine) =
+        start::run_on(&assembled.case, &start::simulator, &mut Vec::new()).unwrap();
     let limits = Limits { max_steps: 100_000, max_time: Nanos(86_400_000_000_000) };
-    serve(&assembled, &ran, machine.as_mut(), Load { clients, changes: &[], limits, interrupted: &|| false }, &mut Vec::new()).unwrap()
+    serve(
+        &assembled,
+        &ran,
+        machine.as_mut(),
+        Load { clients, changes: &[], limits, interrupted: &|| false },
+        &mut Vec::new(),
+    )
+    .unwrap()
 }
 
 fn founding() -> List {
@@ -99,18 +107,33 @@ engine:
 #[test]
 fn the_empty_pool() {
     use plimsoll_core::{backend::Rank, units::Bytes};
-    for (available, fraction, growth) in [("38.288195", "", 20), ("48.48562", "--mem-fraction-static 0.4", 20), ("38.288195", "", 0)] {
+    for (available, fraction, growth) in
+        [("38.288195", "", 20), ("48.48562", "--mem-fraction-static 0.4", 20), ("38.288195", "", 0)]
+    {
         let text = LAPTOP.replace("FRACTION", fraction).replace("AVAILABLE", available);
         let scenario = Scenario::parse("kimi.yaml", &text, &[]).unwrap();
         let assembled = assemble::of_scenario(&scenario, Path::new("kimi.yaml")).unwrap();
-            let (ran, mut machine) = start::run_on(&assembled.case, &start::simulator, &mut Vec::new()).unwrap();
+        let (ran, mut machine) =
+            start::run_on(&assembled.case, &start::simulator, &mut Vec::new()).unwrap();
         let limits = Limits { max_steps: 100_000, max_time: Nanos(86_400_000_000_000) };
-        let changes: Vec<TimedChange> = (1..=20).map(|at| TimedChange {
-            when: plimsoll_core::engine::serving::When::At(Nanos(at * 500_000_000)),
-            change: plimsoll_core::engine::serving::Change::DeviceOthers { rank: Rank(0), held: Bytes::gib(growth * at / 20) },
-        }).collect();
+        let changes: Vec<TimedChange> = (1..=20)
+            .map(|at| TimedChange {
+                when: plimsoll_core::engine::serving::When::At(Nanos(at * 500_000_000)),
+                change: plimsoll_core::engine::serving::Change::DeviceOthers {
+                    rank: Rank(0),
+                    held: Bytes::gib(growth * at / 20),
+                },
+            })
+            .collect();
         let mut clients = List::of((0..128).map(|_| (0, 500, 128)));
-        let run = serve(&assembled, &ran, machine.as_mut(), Load { clients: &mut clients, changes: &changes, limits, interrupted: &|| false }, &mut Vec::new()).unwrap();
+        let run = serve(
+            &assembled,
+            &ran,
+            machine.as_mut(),
+            Load { clients: &mut clients, changes: &changes, limits, interrupted: &|| false },
+            &mut Vec::new(),
+        )
+        .unwrap();
         println!("{:?} {:?}", run.served.end, run.served.totals);
     }
 }

@@ -1,9 +1,11 @@
 //! Checks of ranges: addresses without memory, and memory mapped into parts of them.
 
-use super::{Bench, Verdict, capacity, ensure, free_of, near, not_now, of, ranks, see, unchanged};
+use super::{
+    Asked, Bench, Verdict, capacity, ensure, free_of, near, not_now, of, ranks, see, unchanged,
+};
 use super::{device, did, unknown};
 use crate::{
-    backend::{Backend, Rank},
+    backend::{Backend, Place, Rank},
     memory::ledger::Account,
     units::Bytes,
 };
@@ -53,9 +55,10 @@ pub(super) fn refused_ranges<B: Backend>(machine: &mut B, bench: &Bench) -> Verd
     unknown("a part that is not mapped", machine.unmap(range, bench.units(8), bench.unit))?;
     let most = Bytes(free.0 / bench.unit.0 * bench.unit.0);
     let left = free_of(machine, rank)?;
-    let asked = (rank, Account::Activations, Bytes::ZERO);
+    let (account, free) = (Account::Activations, (left, bench.device_slack));
+    let asked = Asked { rank, account, place: Place::Device, size: most, free };
     let result = machine.map(range, bench.units(3), most);
-    not_now("a part larger than what is free", result, asked, (left, bench.device_slack))?;
+    not_now("a part larger than what is free", result, asked)?;
     unchanged("after refusals", &filled, &see(machine)?, bench)?;
 
     did("unmap", machine.unmap(range, bench.unit, bench.units(2)))?;

@@ -45,14 +45,24 @@ pub(super) fn passes_and_moves<B: Backend>(machine: &mut B, bench: &Bench) -> Ve
             format!("a pass of {:?} took {:?}", step.time, report.elapsed)
         })?;
     }
-    for rank in ranks(machine) {
-        for size in [Bytes::ZERO, Bytes(1), bench.units(3)] {
-            did("move_kv", machine.move_kv(rank, KvMove::ToHost, size))?;
-            did("move_kv", machine.move_kv(rank, KvMove::ToDevice, size))?;
-        }
+    unchanged("after passes", &before, &see(machine)?, bench)?;
+    did("free", machine.free(live))?;
+    ranks(machine).try_for_each(|rank| moves(machine, rank, bench))
+}
+
+/// KV moves between pools on both sides.
+fn moves<B: Backend>(machine: &mut B, rank: Rank, bench: &Bench) -> Verdict {
+    let pool = |machine: &mut B, place| {
+        did("allocate", machine.allocate(rank, Account::KvPool, place, bench.units(4)))
+    };
+    let pools = [pool(machine, Place::Device)?, pool(machine, Place::Host)?];
+    let before = see(machine)?;
+    for size in [Bytes::ZERO, Bytes(1), bench.units(3)] {
+        did("move_kv", machine.move_kv(rank, KvMove::ToHost, size))?;
+        did("move_kv", machine.move_kv(rank, KvMove::ToDevice, size))?;
     }
-    unchanged("after passes and moves", &before, &see(machine)?, bench)?;
-    did("free", machine.free(live))
+    unchanged("after moves", &before, &see(machine)?, bench)?;
+    pools.into_iter().try_for_each(|segment| did("free", machine.free(segment)))
 }
 
 /// A server's life in small on every rank at once; when it ends, the machine is as it was.

@@ -340,7 +340,10 @@ impl<'m, 'a> Server<'m, 'a> {
         };
         let (held, refused) = match set(asked) {
             Ok(()) => (asked, None),
-            Err(BackendError::OutOfMemory { requested, free, .. }) => {
+            Err(
+                BackendError::OutOfMemory { requested, free, .. }
+                | BackendError::HostOutOfMemory { requested, free, .. },
+            ) => {
                 // `requested` is what they wanted more than before.
                 let held = asked.saturating_sub(requested).saturating_add(free);
                 set(held)?;
@@ -394,10 +397,7 @@ impl<'m, 'a> Server<'m, 'a> {
                 self.log.push(Record::new("device_lost").with("message", why.as_str()));
                 self.fall(Rank(0), "device lost");
             }
-            ServeEnd::Finished
-            | ServeEnd::Hung
-            | ServeEnd::Limit(_)
-            | ServeEnd::Interrupted => {}
+            ServeEnd::Finished | ServeEnd::Hung | ServeEnd::Limit(_) | ServeEnd::Interrupted => {}
         }
         let usage = self.totals.usage;
         self.log.push(
