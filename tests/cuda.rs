@@ -7,8 +7,11 @@ mod runs;
 mod support;
 
 use plimsoll_backend_cuda::{CudaBackend, CudaSpec, Declared, HostSpec};
-use plimsoll_backend_sim::{DeviceSpec, MachineSpec};
-use plimsoll_core::{backend::BackendError, units::Bytes};
+use plimsoll_backend_sim::{DeviceSpec, MachineSpec, SimBackend};
+use plimsoll_core::{
+    backend::{Backend, BackendError},
+    units::Bytes,
+};
 use support::{CHILD, Ended, build, child as run_child};
 
 /// Page-locked memory that a case may take; the rest of its host pools is accounted only.
@@ -29,7 +32,8 @@ fn declared(device: &DeviceSpec) -> Declared {
 fn on_one_card(machine: &MachineSpec) -> Result<CudaBackend, BackendError> {
     let shares: Vec<Declared> = machine.devices.iter().map(declared).collect();
     let mut spec = CudaSpec::on_one_card(0, &shares);
-    spec.host = HostSpec { available: Some(machine.host_available), pinned_limit: PINNED };
+    let available = SimBackend::new(machine.clone())?.host_available()?;
+    spec.host = HostSpec { available: Some(available), pinned_limit: PINNED };
     spec.copy_limit = Bytes::mib(1);
     CudaBackend::open(&spec).map_err(|error| BackendError::DeviceLost(error.to_string()))
 }

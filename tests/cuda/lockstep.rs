@@ -1,7 +1,7 @@
 //! The simulator and ballast on a card give the same answers to the same calls, whatever the calls are.
 
 use super::{on_one_card, start};
-use plimsoll_backend_sim::{DeviceSpec, MachineSpec, SimBackend, TotalReading};
+use plimsoll_backend_sim::{DeviceSpec, HostSpec, MachineSpec, SimBackend};
 use plimsoll_core::{
     backend::{Backend, BackendError, KvMove, Place, RangeId, Rank, SegmentId, StepWork},
     memory::ledger::Account,
@@ -16,14 +16,12 @@ const SLOT: u64 = 2;
 
 fn machine() -> MachineSpec {
     let device = DeviceSpec {
-        capacity: Bytes::mib(64),
         tool_capacity: None,
-        total: TotalReading::Works,
         driver_reserve: Bytes::mib(3),
         others: Bytes::mib(5),
-        granularity: Bytes::ZERO,
+        ..DeviceSpec::of_capacity(Bytes::mib(64))
     };
-    MachineSpec { devices: vec![device; RANKS as usize], host_available: Bytes::mib(40) }
+    MachineSpec::new(vec![device; RANKS as usize], HostSpec::of_available(Bytes::mib(40)))
 }
 
 /// One call. Ranks, segments and sizes that do not exist or fit are meant too.

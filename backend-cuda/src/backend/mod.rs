@@ -13,7 +13,7 @@ use crate::open::{CardState, RankState, open};
 use crate::range::Range;
 use crate::spec::{CudaSpec, PAGE, Share};
 use plimsoll_core::{
-    backend::{BackendError, Place, RangeId, Rank, SegmentId},
+    backend::{BackendError, HostLimit, Place, RangeId, Rank, SegmentId},
     memory::ledger::Account,
     units::Bytes,
 };
@@ -155,7 +155,8 @@ impl CudaBackend {
             Share::Declared(share) => share.granularity,
         };
         let capacity = self.usable(rank)?;
-        let requested = size.round_up_to(granularity);
+        // A size near 2^64 has no multiple above it.
+        let requested = if size > capacity { size } else { size.round_up_to(granularity) };
         if requested > capacity {
             return Err(BackendError::TooLarge { rank, account, requested, capacity });
         }
@@ -266,12 +267,18 @@ impl CudaBackend {
         if requested > capacity {
             return Err(BackendError::TooLarge { rank, account, requested, capacity });
         }
-        let ask = Ask { rank, account, requested, free: self.host.available()? };
-        if requested > ask.free {
-            return Err(ask.refused(Failure::OutOfMemory));
+        let (limit, free) = (HostLimit::Host, self.host.available()?);
+        let refused = |failure| match failure {
+            Failure::OutOfMemory => {
+                BackendError::HostOutOfMemory { rank, account, limit, requested, free }
+            }
+            other => other.plain(),
+        };
+        if requested > free {
+            return Err(refused(Failure::OutOfMemory));
         }
         let holding = if size > Bytes::ZERO && self.host.may_pin(size) {
-            Holding::Host(Pinned::take(&card, size).map_err(|failure| ask.refused(failure))?)
+            Holding::Host(Pinned::take(&card, size).map_err(refused)?)
         } else {
             Holding::Nothing
         };
