@@ -44,8 +44,7 @@ fn child() {
     let Some(part) = std::env::var_os(CHILD) else { return };
     match part.to_str().unwrap() {
         "lockstep" => lockstep::answers_alike(),
-        "scenarios on one card" => runs::scenarios_on_one_card(),
-        "scenarios beside a declared machine" => runs::scenarios_beside_a_declared_machine(),
+        "scenarios" => runs::scenarios_decide_alike(),
         other => panic!("no part {other}"),
     }
 }
