@@ -5,11 +5,14 @@
     reason = "helpers of tests stand outside of test functions, where a failure is meant to stop the test"
 )]
 
+mod checker;
 mod claims;
 mod docs;
 mod faults;
 mod fuzz;
+mod life;
 mod scenario;
+mod timeline;
 mod weaker;
 mod wire;
 mod workload;

@@ -1,0 +1,154 @@
+//! Steps: numbers without a gap, time that never goes back, and the limits of the server.
+
+use super::{Found, Subject, count, is_pass, number, text};
+use crate::record::Record;
+use std::collections::BTreeMap;
+
+#[derive(Default)]
+pub(super) struct Steps {
+    /// Number of the next pass.
+    next: u64,
+    /// When the last pass ended.
+    now: u64,
+    /// Latest time that each kind of event had.
+    latest: BTreeMap<String, u64>,
+    /// Latest event that must not lie after the beginning of the next pass.
+    due: u64,
+    pool: Option<u64>,
+    most_running: Option<u64>,
+    chunk: Option<u64>,
+    over: bool,
+}
+
+impl Subject for Steps {
+    fn take(&mut self, record: &Record, found: &mut Found) {
+        match record.kind.as_str() {
+            "serving_started" => {
+                self.pool = number(record, "pool_tokens");
+                self.most_running = number(record, "max_running_requests").filter(|n| *n > 0);
+                self.chunk = number(record, "chunked_prefill_size").filter(|n| *n > 0);
+            }
+            "run_ended" => self.end(record, found),
+            "out_of_memory" | "scheduler_fatal" => {
+                self.over = true;
+                self.event(record, found);
+            }
+            _ if is_pass(record) => self.pass(record, found),
+            _ => self.event(record, found),
+        }
+    }
+
+    fn close(&mut self, _last: &Record, _found: &mut Found) {}
+}
+
+impl Steps {
+    fn pass(&mut self, record: &Record, found: &mut Found) {
+        let run = record.kind == "decode_run";
+        let (first, steps) = if run {
+            (count(record, "first_step"), count(record, "steps"))
+        } else {
+            (count(record, "step"), 1)
+        };
+        if first != self.next {
+            found.say(record, format!("step {first}, and {} is due", self.next));
+        }
+        if steps == 0 {
+            found.say(record, "a run of no steps");
+        }
+        self.next = first.saturating_add(steps);
+        let at = count(record, "at_ns");
+        if at < self.now {
+            found.say(record, format!("it begins at {at} ns, before the last one ended"));
+        }
+        if at < self.due {
+            found.say(
+                record,
+                format!("it begins at {at} ns, and knows an event of {} ns", self.due),
+            );
+        }
+        self.now = self.now.max(at.saturating_add(count(record, "elapsed_ns")));
+        self.usage(record, found);
+        self.batch(record, found);
+    }
+
+    fn usage(&self, record: &Record, found: &mut Found) {
+        let used = count(record, "used_tokens");
+        let rest =
+            count(record, "available_tokens").saturating_add(count(record, "evictable_tokens"));
+        if let Some(pool) = self.pool.filter(|pool| used.saturating_add(rest) > *pool) {
+            found
+                .say(record, format!("{used} tokens used and {rest} not used of a pool of {pool}"));
+        }
+        let running = count(record, "running");
+        if let Some(most) = self.most_running.filter(|most| running > *most) {
+            found.say(record, format!("{running} requests run, and at most {most} may"));
+        }
+    }
+
+    fn batch(&self, record: &Record, found: &mut Found) {
+        let requests = count(record, "requests");
+        if requests == 0 {
+            found.say(record, "a pass without a request");
+        }
+        let tokens = count(record, "tokens");
+        match (record.kind.as_str(), text(record, "mode")) {
+            ("decode_run", _) => {}
+            ("step", "prefill") => {
+                if let Some(chunk) = self.chunk.filter(|chunk| tokens > *chunk) {
+                    found.say(
+                        record,
+                        format!("a prefill of {tokens} tokens with chunks of {chunk}"),
+                    );
+                }
+                if tokens < requests {
+                    found.say(record, format!("{tokens} tokens for {requests} requests"));
+                }
+            }
+            ("step", "mixed") => {
+                if tokens < requests {
+                    found.say(record, format!("{tokens} tokens for {requests} requests"));
+                }
+            }
+            (_, mode) => found.say(record, format!("`{mode}` is no mode of a step")),
+        }
+    }
+
+    /// A record that is no pass: its step is the last one or the next, its time does not go back.
+    fn event(&mut self, record: &Record, found: &mut Found) {
+        if let Some(step) = number(record, "step") {
+            let last = self.next.saturating_sub(1);
+            if step != last && step != self.next {
+                found.say(record, format!("it is of step {step}, and {} is due", self.next));
+            }
+        }
+        let Some(at) = number(record, "at_ns") else { return };
+        let kind = record.kind.clone();
+        let latest = self.latest.entry(kind).or_default();
+        if at < *latest {
+            found.say(record, format!("time goes back from {latest} ns to {at} ns"));
+        }
+        *latest = (*latest).max(at);
+        let after_pass =
+            matches!(record.kind.as_str(), "finished" | "out_of_memory" | "step_failed");
+        if after_pass && at < self.now {
+            found.say(
+                record,
+                format!("it is of {at} ns, and the last pass ended at {} ns", self.now),
+            );
+        }
+        self.due = self.due.max(at);
+    }
+
+    fn end(&mut self, record: &Record, found: &mut Found) {
+        let steps = count(record, "steps");
+        // The pass that failed is no pass of the log; it may be counted.
+        let failed = u64::from(self.over);
+        if steps != self.next && steps != self.next + failed {
+            found.say(record, format!("{steps} steps are said, and {} are there", self.next));
+        }
+        let at = count(record, "at_ns");
+        if at < self.now || at < self.due {
+            found.say(record, format!("the run ends at {at} ns, before its last event"));
+        }
+    }
+}
