@@ -18,6 +18,8 @@ mod cli;
 #[cfg(test)]
 mod fuzz_smoke;
 #[cfg(test)]
+mod host;
+#[cfg(test)]
 mod oracle;
 #[cfg(test)]
 mod scenarios;

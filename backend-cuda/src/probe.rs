@@ -103,12 +103,26 @@ const OLDEST: i32 = 11_000;
 /// # Errors
 /// `NoDriver`, `NoDevice`, `DriverTooOld`, `Mismatch` or `Other`; each text says what to do.
 pub fn probe() -> Result<Vec<CudaDevice>, ProbeError> {
-    let driver = Driver::load().map_err(|error| match error {
-        LoadError::NoLibrary => ProbeError::NoDriver,
-        LoadError::MissingSymbol(symbol) => {
-            ProbeError::DriverTooOld { detail: format!("it has no {symbol}") }
+    let driver = Driver::load()?;
+    let count = start(&driver)?;
+    let version = driver.version().map_err(|code| classify("cuDriverGetVersion", code))?;
+    let ordinals = (0..count).filter_map(|ordinal| i32::try_from(ordinal).ok());
+    ordinals.map(|ordinal| read(&driver, ordinal, version)).collect()
+}
+
+impl From<LoadError> for ProbeError {
+    fn from(error: LoadError) -> Self {
+        match error {
+            LoadError::NoLibrary => Self::NoDriver,
+            LoadError::MissingSymbol(symbol) => {
+                Self::DriverTooOld { detail: format!("it has no {symbol}") }
+            }
         }
-    })?;
+    }
+}
+
+/// Initialises the driver when it is new enough; the number of visible devices, at least one.
+pub(crate) fn start(driver: &Driver) -> Result<u32, ProbeError> {
     let version = driver.version().map_err(|code| classify("cuDriverGetVersion", code))?;
     if version < OLDEST {
         let detail = format!("CUDA {}.{}", version / 1000, version % 1000 / 10);
@@ -116,14 +130,19 @@ pub fn probe() -> Result<Vec<CudaDevice>, ProbeError> {
     }
     driver.init().map_err(|code| classify("cuInit", code))?;
     let count = driver.count().map_err(|code| classify("cuDeviceGetCount", code))?;
-    if count <= 0 {
-        return Err(ProbeError::NoDevice);
+    match u32::try_from(count) {
+        Ok(count) if count > 0 => Ok(count),
+        _ => Err(ProbeError::NoDevice),
     }
-    (0..count).map(|ordinal| read(&driver, ordinal, version)).collect()
+}
+
+/// The driver's handle of a device.
+pub(crate) fn handle(driver: &Driver, ordinal: i32) -> Result<i32, ProbeError> {
+    driver.device(ordinal).map_err(|code| classify("cuDeviceGet", code))
 }
 
 fn read(driver: &Driver, ordinal: i32, version: i32) -> Result<CudaDevice, ProbeError> {
-    let device = driver.device(ordinal).map_err(|code| classify("cuDeviceGet", code))?;
+    let device = handle(driver, ordinal)?;
     let name = driver.name(device).map_err(|code| classify("cuDeviceGetName", code))?;
     let attribute = |number| {
         let value = driver.attribute(device, number);

@@ -45,6 +45,50 @@ pub fn read(roots: &Roots) -> Result<HostMemory, HostError> {
     })
 }
 
+/// What a new process may still take, as [`HostMemory::headroom`] counts it: two small files and the
+/// group's, where [`read`] walks nodes and `/dev/shm` too. `None` when the kernel says neither.
+///
+/// # Errors
+/// When `meminfo` cannot be read or is malformed.
+pub fn headroom(roots: &Roots) -> Result<Option<Bytes>, HostError> {
+    let path = roots.proc.join("meminfo");
+    let place = path.display().to_string();
+    let text = fs::read_to_string(&path)
+        .map_err(|error| HostError::Read { place: place.clone(), text: error.to_string() })?;
+    let host = HostMemory {
+        total: Bytes::ZERO,
+        free: None,
+        available: meminfo(&place, &text, "MemAvailable")?,
+        cgroup: cgroup(roots),
+        numa: Vec::new(),
+        shm_used: None,
+        metal_wired_limit: None,
+    };
+    Ok(host.headroom())
+}
+
+/// Memory of this process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OwnMemory {
+    /// Addresses that it has mapped, touched or not (`VmSize`).
+    pub mapped: Bytes,
+    /// Of them, what lies in RAM (`VmRSS`). The kernel counts it in batches: right to some hundred KiB.
+    pub resident: Bytes,
+}
+
+/// Reads this process's own memory from `/proc/self/status`.
+///
+/// # Errors
+/// When the file cannot be read or has no such lines.
+pub fn own_memory(roots: &Roots) -> Result<OwnMemory, HostError> {
+    let path = roots.proc.join("self/status");
+    let place = path.display().to_string();
+    let text = fs::read_to_string(&path)
+        .map_err(|error| HostError::Read { place: place.clone(), text: error.to_string() })?;
+    let value = |key| meminfo(&place, &text, key)?.ok_or_else(|| missing(&place, key));
+    Ok(OwnMemory { mapped: value("VmSize")?, resident: value("VmRSS")? })
+}
+
 fn missing(place: &str, key: &str) -> HostError {
     HostError::Form {
         place: place.to_owned(),

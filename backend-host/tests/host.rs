@@ -62,9 +62,21 @@ fn v2_groups_take_the_tightest_parent() {
     assert_eq!(group.limit, Some(Bytes(64_424_509_440)));
     // 60 GiB − (20 − 5) decimal GB is less than what the kernel calls available.
     assert_eq!(host.headroom(), Some(Bytes(64_424_509_440 - 15_000_000_000)));
+    assert_eq!(linux::headroom(&roots).unwrap(), host.headroom());
     let nodes: Vec<(u32, u64)> = host.numa.iter().map(|n| (n.id, n.free.0 >> 10)).collect();
     assert_eq!(nodes, [(0, 9), (1, 50)]);
     assert!(host.shm_used.unwrap() >= Bytes(12_288), "{:?}", host.shm_used);
+}
+
+#[test]
+fn a_process_reads_its_own_memory() {
+    let status = "Name:\tserver\nVmPeak:\t  900 kB\nVmSize:\t  800 kB\nVmRSS:\t   12 kB\n";
+    let own = linux::own_memory(&machine("own", &[("proc/self/status", status)])).unwrap();
+    assert_eq!((own.mapped, own.resident), (Bytes(800 << 10), Bytes(12 << 10)));
+    let short = machine("own-short", &[("proc/self/status", "VmSize:\t 800 kB\n")]);
+    let error = linux::own_memory(&short).unwrap_err();
+    assert!(matches!(error, HostError::Form { key, .. } if key == "VmRSS"));
+    assert!(linux::own_memory(&machine("own-none", &[])).is_err());
 }
 
 #[test]

@@ -1,123 +1,111 @@
-//! Ranks' devices and the host: capacity, other programs, and who took which segment.
+//! A simulated machine at work: the [`Backend`] over its memory, its segments and its faults.
 
+use crate::{
+    HostHeld,
+    faults::{FailAt, Fault, Phase, Trigger},
+    memory::Memory,
+    pages::PageId,
+    ranges::Range,
+    spec::MachineSpec,
+};
 use plimsoll_core::{
     backend::{
-        Backend, BackendError, KvMove, MemoryReading, Place, RangeId, Rank, SegmentId, StepReport,
-        StepWork,
+        Backend, BackendError, HostLimit, KvMove, MemoryReading, Place, RangeId, Rank, SegmentId,
+        StepReport, StepWork,
     },
     memory::ledger::Account,
-    units::Bytes,
+    units::{Bytes, Nanos},
 };
 use std::collections::BTreeMap;
 
-/// Whether the runtime tells programs the device's total.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum TotalReading {
-    /// It does.
-    Works,
-    /// It does not: the engine goes on without knowing the capacity.
-    Fails,
-}
-
-/// One rank's device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct DeviceSpec {
-    /// Physical memory.
-    pub capacity: Bytes,
-    /// What the vendor's tool prints; `None` when it cannot say.
-    pub tool_capacity: Option<Bytes>,
-    /// Whether programs can read the total.
-    pub total: TotalReading,
-    /// What the driver keeps; no program sees it.
-    pub driver_reserve: Bytes,
-    /// Held by other programs at the start.
-    pub others: Bytes,
-    /// Segments are rounded up to a multiple of this; 0 keeps sizes exact.
-    pub granularity: Bytes,
-}
-
-impl DeviceSpec {
-    /// The total that programs read.
-    #[must_use]
-    pub fn readable_total(&self) -> Option<Bytes> {
-        match self.total {
-            TotalReading::Works => self.capacity.checked_sub(self.driver_reserve),
-            TotalReading::Fails => None,
-        }
-    }
-}
-
-/// A machine: one device a rank, and the host.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct MachineSpec {
-    /// In rank order.
-    pub devices: Vec<DeviceSpec>,
-    /// Host memory that programs can still take.
-    pub host_available: Bytes,
-}
-
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Segment {
     rank: Rank,
     account: Account,
     place: Place,
     size: Bytes,
+    page: Option<PageId>,
 }
 
 /// A [`Backend`] whose memory is arithmetic.
+#[derive(Clone, Debug)]
 pub struct SimBackend {
-    spec: MachineSpec,
-    others: Vec<Bytes>,
-    host_others: Bytes,
+    memory: Memory,
     segments: BTreeMap<SegmentId, Segment>,
     ranges: BTreeMap<RangeId, Range>,
+    faults: Vec<(Fault, Phase)>,
     next: u64,
+    fail_at: Option<FailAt>,
+    takes: u64,
+    steps: u64,
+    elapsed: Nanos,
 }
 
-/// Reserved addresses and what is mapped into them, by offset.
-#[derive(Clone)]
-struct Range {
-    rank: Rank,
-    account: Account,
-    size: Bytes,
-    mapped: BTreeMap<u64, Bytes>,
+/// When faults are looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Moment {
+    Reading,
+    Step,
 }
 
 impl SimBackend {
-    /// A machine at rest: nothing is held but the driver reserve and the other programs.
+    /// A machine at rest: nothing is held but the driver reserve, other programs and tenants of the start.
     ///
     /// # Errors
     ///
-    /// [`BackendError::TooLarge`] when a device's reserve and other programs exceed its capacity.
+    /// [`BackendError::TooLarge`] when that exceeds a device or a host; [`BackendError::Unknown`] for a
+    /// fault on a rank or node that does not exist, or nodes that the devices cannot have.
     pub fn new(spec: MachineSpec) -> Result<Self, BackendError> {
-        for (rank, device) in (0..).map(Rank).zip(&spec.devices) {
-            let requested = device.driver_reserve.saturating_add(device.others);
-            if requested > device.capacity {
-                let account = Account::OtherPrograms;
-                let capacity = device.capacity;
-                return Err(BackendError::TooLarge { rank, account, requested, capacity });
-            }
-        }
-        let others = spec.devices.iter().map(|d| d.others).collect();
-        Ok(Self {
-            spec,
-            others,
-            host_others: Bytes::ZERO,
+        let memory = Memory::new(&spec)?;
+        let mut machine = Self {
+            memory,
             segments: BTreeMap::new(),
             ranges: BTreeMap::new(),
+            faults: Vec::new(),
             next: 0,
-        })
+            fail_at: spec.fail_at,
+            takes: 0,
+            steps: 0,
+            elapsed: Nanos(0),
+        };
+        for fault in spec.faults {
+            let phase = machine.at_start(&fault)?;
+            machine.faults.push((fault, phase));
+        }
+        Ok(machine)
     }
 
-    fn device(&self, rank: Rank) -> Result<&DeviceSpec, BackendError> {
-        self.spec.devices.get(rank.0 as usize).ok_or(BackendError::Unknown("rank"))
+    /// Who holds the RAM of a host; `None` for a node that does not exist.
+    #[must_use]
+    pub fn host_held(&self, node: u32) -> Option<HostHeld> {
+        self.memory.hosts().get(node as usize).map(crate::host::Host::held)
     }
 
-    fn taken(&self, place: Place, rank: Rank) -> Bytes {
-        let here = |s: &&Segment| s.place == place && (place == Place::Host || s.rank == rank);
-        let segments: Bytes = self.segments.values().filter(here).map(|s| s.size).sum();
-        let mapped = self.ranges.values().filter(|r| place == Place::Device && r.rank == rank);
-        segments + mapped.flat_map(|r| r.mapped.values()).copied().sum()
+    /// Files are read or written until a host's page cache has this size, or what is free is used.
+    ///
+    /// # Errors
+    ///
+    /// [`BackendError::Unknown`] for a node that does not exist.
+    pub fn set_page_cache(&mut self, node: u32, size: Bytes) -> Result<(), BackendError> {
+        self.memory.host_mut(node)?.set_page_cache(size);
+        Ok(())
+    }
+
+    /// What a segment of any size could get on a rank's device now. On memory in common with the host this
+    /// is more than [`MemoryReading::free`] where page cache can be given back, and less above a working
+    /// set.
+    ///
+    /// # Errors
+    ///
+    /// [`BackendError::Unknown`] for a rank that does not exist.
+    pub fn takeable(&self, rank: Rank) -> Result<Bytes, BackendError> {
+        self.memory.takeable(rank)
+    }
+
+    /// Model time of all executed steps.
+    #[must_use]
+    pub const fn elapsed(&self) -> Nanos {
+        self.elapsed
     }
 
     const fn name(&mut self) -> u64 {
@@ -126,45 +114,159 @@ impl SimBackend {
         name
     }
 
-    fn device_free(&self, rank: Rank) -> Result<Bytes, BackendError> {
-        let device = self.device(rank)?;
-        let others = self.others[rank.0 as usize];
-        let held = device.driver_reserve + others + self.taken(Place::Device, rank);
-        Ok(device.capacity.saturating_sub(held))
+    /// Checks what a fault names, and lets tenants of the start in.
+    fn at_start(&mut self, fault: &Fault) -> Result<Phase, BackendError> {
+        let too_large = |rank: Rank, requested: Bytes, capacity: Bytes| {
+            let account = Account::OtherPrograms;
+            Err(BackendError::TooLarge { rank, account, requested, capacity })
+        };
+        let here = match *fault {
+            Fault::Tenant { rank, from, size, .. } => {
+                let free = self.memory.takeable(rank)?;
+                if from.is_none() && size > free {
+                    return too_large(rank, size, free);
+                }
+                from.is_none()
+            }
+            Fault::HostTenant { node, from, size, .. } => {
+                let free = self.memory.host_mut(node)?.available();
+                if from.is_none() && size > free {
+                    return too_large(Rank(0), size, free);
+                }
+                from.is_none()
+            }
+            Fault::PageCache { node, .. } => {
+                self.memory.host_mut(node)?;
+                false
+            }
+            Fault::Leak { rank, .. } => {
+                self.memory.device(rank)?;
+                false
+            }
+        };
+        if here { self.advance(fault, Phase::Waiting) } else { Ok(Phase::Waiting) }
+    }
+
+    /// Does the next thing of a fault.
+    fn advance(&mut self, fault: &Fault, phase: Phase) -> Result<Phase, BackendError> {
+        match (*fault, phase) {
+            (Fault::Tenant { rank, size, .. }, Phase::Waiting) => {
+                self.memory.tenant_comes(rank, size).map(Phase::Here)
+            }
+            (Fault::Tenant { rank, .. }, Phase::Here(got)) => {
+                self.memory.tenant_leaves(rank, got).map(|()| Phase::Over)
+            }
+            (Fault::HostTenant { node, size, .. }, Phase::Waiting) => {
+                let host = self.memory.host_mut(node)?;
+                let got = size.min(host.available());
+                host.make_room(got);
+                host.tenants += got;
+                Ok(Phase::Here(got))
+            }
+            (Fault::HostTenant { node, .. }, Phase::Here(got)) => {
+                let host = self.memory.host_mut(node)?;
+                host.tenants = host.tenants.saturating_sub(got);
+                Ok(Phase::Over)
+            }
+            (Fault::PageCache { node, size, .. }, Phase::Waiting) => {
+                self.memory.host_mut(node)?.set_page_cache(size);
+                Ok(Phase::Over)
+            }
+            (_, phase) => Ok(phase),
+        }
+    }
+
+    fn is_due(&self, trigger: Trigger, moment: Moment) -> bool {
+        match trigger {
+            Trigger::AfterReading { rank, nth } => {
+                self.memory.device(rank).is_ok_and(|device| device.readings >= nth)
+            }
+            Trigger::BeforeStep(step) => moment == Moment::Step && self.steps >= step,
+            Trigger::At(time) => moment == Moment::Step && self.elapsed >= time,
+        }
+    }
+
+    /// Lets everything happen that is due.
+    fn pass(&mut self, moment: Moment) -> Result<(), BackendError> {
+        for at in 0..self.faults.len() {
+            let (fault, mut phase) = self.faults[at];
+            // At most two things: it comes, it leaves.
+            while let Some(trigger) = fault.next(phase)
+                && self.is_due(trigger, moment)
+            {
+                phase = self.advance(&fault, phase)?;
+                self.faults[at].1 = phase;
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaks of one step, each as much as there is.
+    fn leak(&mut self) -> Result<(), BackendError> {
+        for at in 0..self.faults.len() {
+            let (Fault::Leak { rank, each_step }, _) = self.faults[at] else { continue };
+            let lost = each_step.min(self.memory.takeable(rank)?);
+            self.memory.take(rank, Account::Unaccounted, lost)?;
+        }
+        Ok(())
+    }
+
+    /// Counts a call that takes memory, and refuses the one that is to fail.
+    fn count(
+        &mut self,
+        rank: Rank,
+        account: Account,
+        requested: Bytes,
+    ) -> Result<(), BackendError> {
+        let free = self.memory.takeable(rank)?;
+        let now = self.takes;
+        self.takes += 1;
+        if self.fail_at.is_some_and(|fail| fail.covers(now)) {
+            return Err(BackendError::OutOfMemory { rank, account, requested, free });
+        }
+        Ok(())
+    }
+
+    fn hold(&mut self, segment: Segment) -> SegmentId {
+        let id = SegmentId(self.name());
+        self.segments.insert(id, segment);
+        id
+    }
+
+    fn range(&self, range: RangeId) -> Result<&Range, BackendError> {
+        self.ranges.get(&range).ok_or(BackendError::Unknown("range"))
+    }
+
+    fn range_mut(&mut self, range: RangeId) -> Result<&mut Range, BackendError> {
+        self.ranges.get_mut(&range).ok_or(BackendError::Unknown("range"))
     }
 }
 
 impl Backend for SimBackend {
     fn ranks(&self) -> u32 {
-        u32::try_from(self.spec.devices.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.memory.devices().len()).unwrap_or(u32::MAX)
     }
 
     fn memory(&mut self, rank: Rank) -> Result<MemoryReading, BackendError> {
-        let device = self.device(rank)?;
-        Ok(MemoryReading {
-            capacity: device.tool_capacity,
-            total: device.readable_total(),
-            free: self.device_free(rank)?,
-            others: Some(self.others[rank.0 as usize]),
+        let device = self.memory.device(rank)?;
+        let reading = MemoryReading {
+            capacity: device.spec.tool_capacity,
+            total: device.spec.readable_total(),
+            free: self.memory.free_reading(device),
+            others: Some(self.memory.foreign(device)),
             measured_free: None,
-        })
+        };
+        self.memory.device_mut(rank)?.readings += 1;
+        self.pass(Moment::Reading)?;
+        Ok(reading)
     }
 
     fn host_available(&mut self) -> Result<Bytes, BackendError> {
-        let taken = self.taken(Place::Host, Rank(0)) + self.host_others;
-        Ok(self.spec.host_available.saturating_sub(taken))
+        Ok(self.memory.host_available())
     }
 
     fn set_others(&mut self, rank: Rank, held: Bytes) -> Result<(), BackendError> {
-        let before = *self.others.get(rank.0 as usize).ok_or(BackendError::Unknown("rank"))?;
-        let free = self.device_free(rank)?;
-        if held > before.saturating_add(free) {
-            let requested = held.saturating_sub(before);
-            let account = Account::OtherPrograms;
-            return Err(BackendError::OutOfMemory { rank, account, requested, free });
-        }
-        self.others[rank.0 as usize] = held;
-        Ok(())
+        self.memory.set_others(rank, held)
     }
 
     fn allocate(
@@ -174,53 +276,50 @@ impl Backend for SimBackend {
         place: Place,
         size: Bytes,
     ) -> Result<SegmentId, BackendError> {
-        let device = *self.device(rank)?;
-        let (requested, free, capacity) = match place {
-            Place::Device => {
-                let usable = device.capacity.saturating_sub(device.driver_reserve);
-                (size.round_up_to(device.granularity), self.device_free(rank)?, usable)
+        self.count(rank, account, size)?;
+        let (size, page) = match place {
+            Place::Device => self.memory.take_segment(rank, account, size)?,
+            Place::Host => {
+                self.memory.take_host(rank, account, size)?;
+                (size, None)
             }
-            Place::Host => (size, self.host_available()?, self.spec.host_available),
         };
-        if requested > capacity {
-            return Err(BackendError::TooLarge { rank, account, requested, capacity });
-        }
-        if requested > free {
-            return Err(BackendError::OutOfMemory { rank, account, requested, free });
-        }
-        let id = SegmentId(self.name());
-        self.segments.insert(id, Segment { rank, account, place, size: requested });
-        Ok(id)
+        Ok(self.hold(Segment { rank, account, place, size, page }))
     }
 
     fn free(&mut self, segment: SegmentId) -> Result<(), BackendError> {
-        self.segments.remove(&segment).map(|_| ()).ok_or(BackendError::Unknown("segment"))
+        let Segment { rank, account, place, size, page } =
+            self.segments.remove(&segment).ok_or(BackendError::Unknown("segment"))?;
+        match place {
+            Place::Device => self.memory.give_segment(rank, account, (size, page)),
+            Place::Host => self.memory.give_host(rank, account, size),
+        }
     }
 
     fn held(&self, rank: Rank) -> Result<Vec<(Account, Bytes)>, BackendError> {
-        let device = self.device(rank)?;
-        let mut held: BTreeMap<Account, Bytes> = BTreeMap::new();
-        held.insert(Account::DriverReserve, device.driver_reserve);
-        held.insert(Account::OtherPrograms, self.others[rank.0 as usize]);
-        let mine = |s: &&Segment| s.rank == rank && s.place == Place::Device;
-        for segment in self.segments.values().filter(mine) {
-            *held.entry(segment.account).or_default() += segment.size;
-        }
-        for range in self.ranges.values().filter(|r| r.rank == rank) {
-            *held.entry(range.account).or_default() += range.mapped.values().copied().sum();
-        }
-        held.insert(Account::Free, self.device_free(rank)?);
-        Ok(held.into_iter().filter(|(_, bytes)| *bytes > Bytes::ZERO).collect())
+        self.memory.accounts(rank)
     }
 
     fn set_host_others(&mut self, held: Bytes) -> Result<(), BackendError> {
-        let free = self.host_available()?;
-        if held > self.host_others.saturating_add(free) {
-            let requested = held.saturating_sub(self.host_others);
-            let (rank, account) = (Rank(0), Account::OtherPrograms);
-            return Err(BackendError::OutOfMemory { rank, account, requested, free });
+        for host in self.memory.hosts() {
+            let (requested, free) = (held.saturating_sub(host.others), host.available());
+            if requested > free {
+                let (rank, account) = (Rank(0), Account::OtherPrograms);
+                let limit = HostLimit::Host;
+                return Err(BackendError::HostOutOfMemory {
+                    rank,
+                    account,
+                    limit,
+                    requested,
+                    free,
+                });
+            }
         }
-        self.host_others = held;
+        for node in (0..).take(self.memory.hosts().len()) {
+            let host = self.memory.host_mut(node)?;
+            host.make_room(held.saturating_sub(host.others));
+            host.others = held;
+        }
         Ok(())
     }
 
@@ -230,43 +329,41 @@ impl Backend for SimBackend {
         account: Account,
         size: Bytes,
     ) -> Result<RangeId, BackendError> {
-        self.device(rank)?;
+        self.count(rank, account, size)?;
+        self.memory.reserve(rank, account, size)?;
         let id = RangeId(self.name());
-        self.ranges.insert(id, Range { rank, account, size, mapped: BTreeMap::new() });
+        self.ranges.insert(id, Range::new(rank, account, size));
         Ok(id)
     }
 
     fn map(&mut self, range: RangeId, offset: Bytes, size: Bytes) -> Result<(), BackendError> {
-        let Range { rank, account, size: whole, .. } =
-            *self.ranges.get(&range).ok_or(BackendError::Unknown("range"))?;
-        if offset + size > whole {
-            return Err(BackendError::Unknown("part of a range"));
-        }
-        let free = self.device_free(rank)?;
-        if size > free {
-            return Err(BackendError::OutOfMemory { rank, account, requested: size, free });
-        }
-        let range = self.ranges.get_mut(&range).ok_or(BackendError::Unknown("range"))?;
-        *range.mapped.entry(offset.0).or_default() += size;
+        let (rank, account) = self.range(range).map(|r| (r.rank, r.account))?;
+        let unit = self.memory.device(rank)?.spec.granularity;
+        let part = self.range(range)?.unmapped_part(offset, size, unit)?;
+        self.count(rank, account, size)?;
+        self.memory.take(rank, account, size)?;
+        self.range_mut(range)?.map(part);
         Ok(())
     }
 
     fn unmap(&mut self, range: RangeId, offset: Bytes, size: Bytes) -> Result<(), BackendError> {
-        let range = self.ranges.get_mut(&range).ok_or(BackendError::Unknown("range"))?;
-        match range.mapped.remove(&offset.0) {
-            Some(mapped) if mapped == size => Ok(()),
-            _ => Err(BackendError::Unknown("part of a range")),
-        }
+        let (rank, account) = self.range(range).map(|r| (r.rank, r.account))?;
+        let unit = self.memory.device(rank)?.spec.granularity;
+        let part = self.range(range)?.mapped_part(offset, size, unit)?;
+        self.range_mut(range)?.unmap(part);
+        self.memory.give(rank, account, size)
     }
 
     fn unreserve(&mut self, range: RangeId) -> Result<(), BackendError> {
-        match self.ranges.get(&range) {
-            Some(held) if held.mapped.is_empty() => {
-                self.ranges.remove(&range);
-                Ok(())
-            }
-            _ => Err(BackendError::Unknown("range")),
+        let held = self.range(range)?;
+        if !held.is_unmapped() {
+            return Err(BackendError::Unknown("range without memory behind it"));
         }
+        let (rank, size) = (held.rank, held.size());
+        self.ranges.remove(&range);
+        let device = self.memory.device_mut(rank)?;
+        device.reserved = device.reserved.saturating_sub(size);
+        Ok(())
     }
 
     fn capture(
@@ -275,66 +372,31 @@ impl Backend for SimBackend {
         _batch: u64,
         planned: Bytes,
     ) -> Result<SegmentId, BackendError> {
-        self.allocate(rank, Account::Graphs, Place::Device, planned)
+        let account = Account::Graphs;
+        self.count(rank, account, planned)?;
+        self.memory.take(rank, account, planned)?;
+        let place = Place::Device;
+        Ok(self.hold(Segment { rank, account, place, size: planned, page: None }))
     }
 
     fn execute(&mut self, step: &StepWork) -> Result<StepReport, BackendError> {
+        self.pass(Moment::Step)?;
+        self.leak()?;
+        self.steps += 1;
+        self.elapsed = Nanos(self.elapsed.0.saturating_add(step.time.0));
         Ok(StepReport { elapsed: step.time, measured: None })
     }
 
-    fn move_kv(&mut self, rank: Rank, _way: KvMove, _size: Bytes) -> Result<(), BackendError> {
-        self.device(rank).map(|_| ())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn machine() -> SimBackend {
-        let device = DeviceSpec {
-            capacity: Bytes::gib(10),
-            tool_capacity: Some(Bytes::gib(10)),
-            total: TotalReading::Works,
-            driver_reserve: Bytes::gib(1),
-            others: Bytes::ZERO,
-            granularity: Bytes::mib(2),
-        };
-        let spec = MachineSpec { devices: vec![device; 2], host_available: Bytes::gib(4) };
-        SimBackend::new(spec).unwrap()
-    }
-
-    #[test]
-    fn segments_are_rounded_and_every_byte_has_an_account() {
-        let mut sim = machine();
-        let id = sim.allocate(Rank(1), Account::Weights, Place::Device, Bytes(1)).unwrap();
-        assert_eq!(sim.memory(Rank(1)).unwrap().free, Bytes::gib(9).saturating_sub(Bytes::mib(2)));
-        assert_eq!(sim.memory(Rank(0)).unwrap().free, Bytes::gib(9));
-        let all: Bytes = sim.held(Rank(1)).unwrap().into_iter().map(|(_, b)| b).sum();
-        assert_eq!(all, Bytes::gib(10));
-        sim.free(id).unwrap();
-        assert_eq!(sim.free(id), Err(BackendError::Unknown("segment")));
-        assert_eq!(sim.memory(Rank(1)).unwrap().free, Bytes::gib(9));
-    }
-
-    #[test]
-    fn not_now_and_never_are_told_apart() {
-        let mut sim = machine();
-        let never = sim.allocate(Rank(0), Account::KvPool, Place::Device, Bytes::gib(11));
-        assert!(matches!(never, Err(BackendError::TooLarge { .. })));
-        sim.set_others(Rank(0), Bytes::gib(5)).unwrap();
-        let not_now = sim.allocate(Rank(0), Account::KvPool, Place::Device, Bytes::gib(5));
-        assert!(matches!(not_now, Err(BackendError::OutOfMemory { .. })));
-        assert!(sim.set_others(Rank(0), Bytes::gib(10)).is_err());
-    }
-
-    #[test]
-    fn the_host_is_shared_by_the_ranks() {
-        let mut sim = machine();
-        sim.allocate(Rank(0), Account::KvPool, Place::Host, Bytes::gib(3)).unwrap();
-        let second = sim.allocate(Rank(1), Account::KvPool, Place::Host, Bytes::gib(3));
-        assert!(
-            matches!(second, Err(BackendError::OutOfMemory { free, .. }) if free == Bytes::gib(1))
-        );
+    fn move_kv(&mut self, rank: Rank, _way: KvMove, size: Bytes) -> Result<(), BackendError> {
+        let device = self.memory.device(rank)?;
+        let pools = [Account::KvPool, Account::DraftPool, Account::StatePool];
+        let here: Bytes = pools.into_iter().map(|account| device.accounts.of(account)).sum();
+        if size > here {
+            return Err(BackendError::Unknown("KV of this size on the device"));
+        }
+        if size > device.host_pools {
+            return Err(BackendError::Unknown("host tier of this size"));
+        }
+        Ok(())
     }
 }

@@ -3,6 +3,8 @@
 //! Policy never lives in a backend. A backend reports, hands out and refuses; [`crate::engine`]
 //! decides. A server of `n` ranks is `n` rank memories driven in lockstep.
 
+pub mod conformance;
+
 use crate::{
     memory::ledger::Account,
     sched::Mode,
@@ -78,6 +80,26 @@ pub enum KvMove {
     ToDevice,
 }
 
+/// Which limit of host memory was reached.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum HostLimit {
+    /// What the machine has available.
+    Host,
+    /// The limit of the server's control group (`memory.max`, `memory.limit_in_bytes`).
+    Cgroup,
+}
+
+impl HostLimit {
+    /// Name in the decision log: who kills the process that goes over it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Cgroup => "cgroup",
+        }
+    }
+}
+
 /// Failures a backend can report. Running out of memory is an answer, never a panic.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -94,6 +116,25 @@ pub enum BackendError {
         /// Free when it was refused.
         free: Bytes,
     },
+    /// Too little host memory. A backend answers; a real kernel does not: it grants the addresses (default
+    /// overcommit refuses only what is larger than RAM and swap) and kills the process when it touches
+    /// the pages, by the machine's OOM killer or by the one of the control group.
+    #[error(
+        "the {}'s memory has no room for {} of rank {}: asked for {requested}, {free} left; the kernel would kill the process",
+        limit.name(), account.label(), rank.0
+    )]
+    HostOutOfMemory {
+        /// For which rank; rank 0 for other programs.
+        rank: Rank,
+        /// For whom.
+        account: Account,
+        /// Which limit was reached; the tighter one where both are.
+        limit: HostLimit,
+        /// Size of the refused request.
+        requested: Bytes,
+        /// What the limit still left.
+        free: Bytes,
+    },
     /// Larger than the device; no later try can succeed.
     #[error("{requested} for {} can never fit the {capacity} of rank {}", account.label(), rank.0)]
     TooLarge {
@@ -106,7 +147,7 @@ pub enum BackendError {
         /// What the device has in all.
         capacity: Bytes,
     },
-    /// No such rank or segment: a mistake of the caller.
+    /// No such rank, segment or part of a range: a mistake of the caller.
     #[error("no such {0}")]
     Unknown(&'static str),
     /// The device is gone; the engine must stop.
@@ -146,7 +187,8 @@ pub trait Backend {
     ///
     /// # Errors
     ///
-    /// [`BackendError::OutOfMemory`] or [`BackendError::TooLarge`]; nothing is taken then.
+    /// [`BackendError::OutOfMemory`], [`BackendError::HostOutOfMemory`] or [`BackendError::TooLarge`];
+    /// nothing is taken then.
     fn allocate(
         &mut self,
         rank: Rank,
@@ -173,7 +215,7 @@ pub trait Backend {
     ///
     /// # Errors
     ///
-    /// [`BackendError::OutOfMemory`] when they ask for more than is free.
+    /// [`BackendError::HostOutOfMemory`] when they ask for more than is available.
     fn set_host_others(&mut self, held: Bytes) -> Result<(), BackendError>;
 
     /// Reserves addresses of one rank's device; costs no memory.
@@ -189,18 +231,21 @@ pub trait Backend {
         size: Bytes,
     ) -> Result<RangeId, BackendError>;
 
-    /// Backs `size` bytes at `offset` of a range with memory.
+    /// Backs `size` bytes at `offset` of a range with memory. Both are multiples of the device's
+    /// granularity; `size` is not zero.
     ///
     /// # Errors
     ///
-    /// [`BackendError::OutOfMemory`]: nothing of this call is mapped.
+    /// [`BackendError::OutOfMemory`]: nothing of this call is mapped. [`BackendError::Unknown`] for a part
+    /// that is outside the range, not a multiple of the granularity, or mapped already.
     fn map(&mut self, range: RangeId, offset: Bytes, size: Bytes) -> Result<(), BackendError>;
 
-    /// Takes the memory behind `size` bytes at `offset` away again.
+    /// Takes the memory behind `size` bytes at `offset` away again; any mapped part, in whatever calls it
+    /// was mapped.
     ///
     /// # Errors
     ///
-    /// [`BackendError::Unknown`] for a part that is not mapped.
+    /// [`BackendError::Unknown`] for a part that is not mapped, all of it.
     fn unmap(&mut self, range: RangeId, offset: Bytes, size: Bytes) -> Result<(), BackendError>;
 
     /// Gives the addresses of a range back; nothing of it is mapped.
@@ -234,6 +279,7 @@ pub trait Backend {
     ///
     /// # Errors
     ///
-    /// [`BackendError::Unknown`] for a rank that does not exist; [`BackendError::DeviceLost`].
+    /// [`BackendError::Unknown`] for a rank that does not exist, or that does not hold `size` bytes on
+    /// both sides; [`BackendError::DeviceLost`].
     fn move_kv(&mut self, rank: Rank, way: KvMove, size: Bytes) -> Result<(), BackendError>;
 }

@@ -290,18 +290,12 @@ impl Backend for Ballast {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plimsoll_backend_sim::{DeviceSpec, MachineSpec, TotalReading};
+    use plimsoll_backend_sim::{DeviceSpec, HostSpec, MachineSpec};
 
     fn machine(capacity: Bytes, ranks: usize) -> SimBackend {
-        let device = DeviceSpec {
-            capacity,
-            tool_capacity: Some(capacity),
-            total: TotalReading::Works,
-            driver_reserve: Bytes::ZERO,
-            others: Bytes::ZERO,
-            granularity: Bytes::ZERO,
-        };
-        let spec = MachineSpec { devices: vec![device; ranks], host_available: Bytes::gib(4) };
+        let device = DeviceSpec::of_capacity(capacity);
+        let host = HostSpec::of_available(Bytes::gib(4));
+        let spec = MachineSpec::new(vec![device; ranks], host);
         SimBackend::new(spec).unwrap()
     }
 

@@ -8,9 +8,11 @@
 mod checker;
 mod claims;
 mod docs;
+mod faults;
 mod fuzz;
 mod life;
 mod scenario;
 mod timeline;
+mod weaker;
 mod wire;
 mod workload;

@@ -23,12 +23,12 @@ fn scenario(rest: &str) -> Result<Scenario, Problems> {
 }
 
 fn read(rest: &str) -> Scenario {
-    scenario(rest).unwrap_or_else(|problems| panic!("{problems}\n{rest}"))
+    scenario(rest).unwrap()
 }
 
 /// The only problem, its code and its sentence.
 fn refusal(rest: &str) -> (Code, String) {
-    let problems = scenario(rest).expect_err(rest);
+    let problems = scenario(rest).unwrap_err();
     assert_eq!(problems.list.len(), 1, "{problems}");
     (problems.list[0].code, problems.list[0].message.clone())
 }
@@ -366,8 +366,10 @@ fn what_cannot_be_is_refused() {
             Code::MissingKey,
             "prompt_tokens.lognormal.sigma` is missing",
         ),
-        (format!("workload: [{{ requests: 1, at: 0 s, prompt_tokens: 1, output_tokens: 1 }}, \
-                  {{ requests: 1, at: 0 s, prompt_tokens: 1, output_tokens: 1 }}]\n"),
+        (
+            "workload: [{ requests: 1, at: 0 s, prompt_tokens: 1, output_tokens: 1 }, \
+             { requests: 1, at: 0 s, prompt_tokens: 1, output_tokens: 1 }]\n"
+                .into(),
             Code::Contradiction, "have the name `requests`"),
         (events("{ at: 1 s }"), bad, "an event has one of"),
         (events("{ at: 1 s, others_hold: 1 B, host_others_hold: 1 B }"), bad, "an event has one of"),

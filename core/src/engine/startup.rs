@@ -438,6 +438,11 @@ impl<B: Backend + ?Sized, S: DecisionSink> Starter<'_, B, S> {
                 let record = Record::of("out_of_memory", *rank).with("account", account.name());
                 record.with("requested_bytes", requested.0).with("capacity_bytes", capacity.0)
             }
+            BackendError::HostOutOfMemory { rank, account, limit, requested, free } => {
+                let record = Record::of("out_of_memory", *rank).with("account", account.name());
+                let record = record.with("requested_bytes", requested.0).with("free_bytes", free.0);
+                record.with("killed_by", limit.name())
+            }
             BackendError::Unknown(_) | BackendError::DeviceLost(_) => {
                 Record::new("device_lost").with("message", error.to_string().as_str())
             }

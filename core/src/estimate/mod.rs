@@ -10,6 +10,7 @@ pub mod logits;
 pub mod moe;
 pub mod roofline;
 pub mod shape;
+pub mod time_inputs;
 pub mod vllm_profile;
 pub mod workspace;
 

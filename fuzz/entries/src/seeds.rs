@@ -59,6 +59,33 @@ pub(crate) const SCENARIO_WORDS: &[&str] = &[
     "0.5.8.post1",
     "platform",
     "mlx",
+    "workload",
+    "requests",
+    "concurrency",
+    "rate",
+    "gamma",
+    "burstiness",
+    "prompt_tokens",
+    "output_tokens",
+    "uniform",
+    "lognormal",
+    "median",
+    "sigma",
+    "shared_prefix",
+    "sampling",
+    "top_p",
+    "others_grow",
+    "leak",
+    "step",
+    "over",
+    "limits",
+    "max_steps",
+    "weaker",
+    "died_in",
+    "contains",
+    " s",
+    " ms",
+    " /s",
 ];
 pub(crate) const LAUNCH_WORDS: &[&str] = &[
     "python -m sglang.launch_server",
@@ -311,7 +338,8 @@ pub(crate) fn scenario() -> Vec<Vec<u8>> {
         "scenario/start.yaml",
         "scenario/command.yaml",
         "scenario/cell.yaml",
-        "scenario/anchors.yaml"
+        "scenario/anchors.yaml",
+        "scenario/serving.yaml"
     )
 }
 

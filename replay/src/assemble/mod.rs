@@ -226,6 +226,7 @@ fn facts_of_scenario(scenario: &Scenario) -> Facts {
         free_after_graphs: fact(&r.free_after_graphs),
         graph_memory: fact(&r.graph_memory),
         others: None,
+        weaker: scenario.machine.weaker.0.clone(),
         total: fact(&r.total),
         non_torch: fact(&r.non_torch),
         activation_peak: fact(&r.activation_peak),

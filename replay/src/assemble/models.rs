@@ -135,6 +135,7 @@ fn cell_model(ask: &ModelAsk, name: &str) -> Result<CaseModel, AssembleError> {
         name: name.to_owned(),
         origin: "figures as given".to_owned(),
         kind: ModelKind::Cell(KnownCellModel { cell }),
+        divided: None,
         draft: None,
         weights: ask.figures.weights.map(given_weights),
         draft_weights: None,

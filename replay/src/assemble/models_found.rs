@@ -1,7 +1,7 @@
 //! A model by name: its geometry and the weights of one rank.
 
 use super::{AssembleError, AssembleErrorKind, Places};
-use crate::start::{CaseModel, ModelKind};
+use crate::start::{CaseModel, DividedModel, ModelKind};
 use plimsoll_catalog::files::{self, FindError, Found, Weights};
 use plimsoll_core::{
     estimate::Figure,
@@ -28,14 +28,18 @@ pub(super) fn look_up(
     let beside = places.base.join(name);
     let path = if beside.exists() { beside.display().to_string() } else { name.to_owned() };
     let found = files::find(&path, &places.hub, REVISION).map_err(|error| not_found(&error))?;
-    let weights = weights(&found, engine).map_err(|error| {
+    let refused = |error: ParallelError| {
         AssembleError::new(format!("the weights of {name} cannot be divided: {error}"))
-    })?;
+    };
+    let options = options(engine).map_err(refused)?;
+    let weights = weights(&found, &options).map_err(refused)?;
+    let divided = DividedModel { model: found.model.clone(), weights: options };
     Ok(CaseModel {
         name: name.to_owned(),
         origin: found.source.clone(),
         notes: found.model.notes.clone(),
         kind: ModelKind::Known(Box::new(geometry(found.model, engine))),
+        divided: Some(Box::new(divided)),
         draft: None,
         weights: Some(weights),
         draft_weights: None,
@@ -77,13 +81,16 @@ fn geometry(model: Model, engine: &EngineLaunch) -> ModelGeometry {
     geometry
 }
 
+fn options(engine: &EngineLaunch) -> Result<WeightOptions, ParallelError> {
+    match engine {
+        EngineLaunch::Sglang(args) => sglang_options(args),
+        EngineLaunch::Vllm(args) => vllm_options(args),
+    }
+}
+
 /// Weights of the heaviest rank, with what the engine makes while it loads them.
-fn weights(found: &Found, engine: &EngineLaunch) -> Result<Figure, ParallelError> {
-    let options = match engine {
-        EngineLaunch::Sglang(args) => sglang_options(args)?,
-        EngineLaunch::Vllm(args) => vllm_options(args)?,
-    };
-    let bill = heaviest_found(found, &options)?;
+fn weights(found: &Found, options: &WeightOptions) -> Result<Figure, ParallelError> {
+    let bill = heaviest_found(found, options)?;
     let mut figure = Figure { value: bill.per_rank, why: bill.why };
     for part in &bill.parts {
         figure = figure.with(part.kind.name(), part.per_rank.mid);

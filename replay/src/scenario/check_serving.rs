@@ -64,7 +64,16 @@ const MAX_CHANGES: u64 = 200_000;
 /// Ranks that count where the file does not say how many there are.
 const SOME_RANKS: u64 = 8;
 
+/// Most events of a file.
+const MAX_EVENTS: usize = 1000;
+
 fn too_many(scenario: &Scenario, found: &mut Vec<Finding>) {
+    let events = scenario.events.len();
+    if events > MAX_EVENTS {
+        let message = format!("the file has {events} events");
+        let paths = [KeyPath::of("events")];
+        found.push(Finding::new(&paths, message).allowed(format!("up to {MAX_EVENTS}")));
+    }
     let ranks = scenario.machine.ranks.map_or(SOME_RANKS, u64::from);
     let changes: u64 = scenario.events.iter().map(|event| event.count(ranks)).sum();
     if changes > MAX_CHANGES {
@@ -90,6 +99,9 @@ fn meet(a: &Event, b: &Event) -> bool {
 
 /// While a growth goes on, nothing else may say what is held there.
 fn overlaps(scenario: &Scenario, found: &mut Vec<Finding>) {
+    if scenario.events.len() > MAX_EVENTS {
+        return;
+    }
     for (i, growth) in scenario.events.iter().enumerate() {
         let (Some(end), EventAt::Time(begin)) = (growth.growth_end(), growth.at) else { continue };
         let during = scenario.events.iter().enumerate().find(|(j, other)| {

@@ -2,7 +2,8 @@
 
 use super::{
     form::{Form, checked},
-    requests::{RequestForm, Shape},
+    requests::Shape,
+    requests_read::RequestForm,
     time::{Span, nanos, optional_span, positive_span},
     value::{Amount, Bounded, RankIndex, optional_amount, required_amount},
 };

@@ -17,6 +17,7 @@ pub mod lengths;
 pub mod machine;
 pub mod overrides;
 pub mod requests;
+mod requests_read;
 pub mod schema;
 pub mod time;
 pub mod types;

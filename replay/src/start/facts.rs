@@ -1,6 +1,7 @@
 //! Values that are measured, declared or calibrated, and how a row of the ledger says where it is from.
 
 use super::Basis;
+use crate::scenario::WeakerRank;
 use plimsoll_core::{
     engine::startup::Start,
     estimate::Figure,
@@ -75,6 +76,8 @@ pub struct Facts {
     pub mlx_active: Option<Fact>,
     /// Metal's recommended working set.
     pub working_set: Option<Fact>,
+    /// Ranks whose device has less than the others.
+    pub weaker: Vec<WeakerRank>,
     /// Host memory that programs can still take.
     pub host_available: Option<Fact>,
     /// What the control group allows in all.

@@ -1,7 +1,7 @@
 //! SGLang's laptop backend: one memory for everything on the machine.
 
 use super::{Basis, CapacityReading, Case, CaseError, ModelKind, Policy, Prepared};
-use plimsoll_backend_sim::{DeviceSpec, MachineSpec, TotalReading};
+use plimsoll_backend_sim::{DeviceSpec, HostSpec, MachineSpec};
 use plimsoll_core::{
     engine::{MlxShape, MlxStart, startup::RankLoad},
     estimate::Figure,
@@ -30,14 +30,7 @@ pub(super) fn prepare(case: &Case, args: &ServerArgs) -> Result<Prepared, CaseEr
         }
         (None, CapacityReading::Catalog, None) => None,
     };
-    let device = DeviceSpec {
-        capacity,
-        tool_capacity: set,
-        total: TotalReading::Works,
-        driver_reserve: Bytes::ZERO,
-        others: Bytes::ZERO,
-        granularity: Bytes::ZERO,
-    };
+    let device = DeviceSpec { tool_capacity: set, ..DeviceSpec::of_capacity(capacity) };
     let start = match &case.model.kind {
         ModelKind::Known(model) => MlxStart::new(args.clone(), model, load.value.mid),
         ModelKind::Cell(known) => {
@@ -76,7 +69,7 @@ pub(super) fn prepare(case: &Case, args: &ServerArgs) -> Result<Prepared, CaseEr
             "the peak of a prefill chunk in MLX".to_owned(),
         ],
     };
-    let machine = MachineSpec { devices: vec![device], host_available: after.value.mid };
+    let machine = MachineSpec::new(vec![device], HostSpec::of_available(after.value.mid));
     Ok(Prepared { machine, loads, policy: Policy::Mlx(Box::new(start)), basis })
 }
 

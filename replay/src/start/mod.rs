@@ -6,9 +6,10 @@ mod model;
 mod sglang;
 mod sglang_tape;
 mod vllm;
+mod weaker;
 
 pub use facts::{Fact, Facts};
-pub use model::{CaseModel, KnownCellModel, ModelKind};
+pub use model::{CaseModel, DividedModel, KnownCellModel, ModelKind};
 pub(crate) use sglang::run_inputs;
 pub(crate) use sglang_tape::pass_setup;
 
@@ -263,30 +264,8 @@ pub(crate) fn device_spec(case: &Case, total: Bytes) -> DeviceSpec {
         },
         driver_reserve: capacity.saturating_sub(total),
         others: case.facts.others.as_ref().map_or(Bytes::ZERO, |fact| fact.get(0)),
-        granularity: Bytes::ZERO,
+        ..DeviceSpec::of_capacity(capacity)
     }
-}
-
-/// Context of each rank such that the free memory before loading is what is known or estimated.
-pub(crate) fn contexts(
-    case: &Case,
-    devices: &[DeviceSpec],
-    free: &Figure,
-) -> Result<Vec<Bytes>, CaseError> {
-    let declared = case.facts.free_before_load.as_ref();
-    let context = |(rank, device): (usize, &DeviceSpec)| {
-        let there = device.capacity.saturating_sub(device.driver_reserve);
-        let usable = there.saturating_sub(device.others);
-        let free = declared.map_or(free.value.mid, |fact| fact.get(rank));
-        usable.checked_sub(free).ok_or_else(|| {
-            CaseError::Impossible(format!(
-                "rank {rank} cannot have {free} free before loading: the device has {there}, other \
-                 programs hold {}",
-                device.others
-            ))
-        })
-    };
-    devices.iter().enumerate().map(context).collect()
 }
 
 /// The account of rank 0 at the end, every row with its derivation.

@@ -1,6 +1,10 @@
 //! What a start knows of its model.
 
-use plimsoll_core::{engine::KnownCell, estimate::Figure, model::geometry::ModelGeometry};
+use plimsoll_core::{
+    engine::KnownCell,
+    estimate::Figure,
+    model::{detail::Model, geometry::ModelGeometry, weights::WeightOptions},
+};
 
 /// A model of which only a cell is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,6 +22,15 @@ pub enum ModelKind {
     Cell(KnownCellModel),
 }
 
+/// A model with all that its weights and its arithmetic depend on, and how they are divided.
+#[derive(Clone, PartialEq, Debug)]
+pub struct DividedModel {
+    /// As read.
+    pub model: Model,
+    /// Division over ranks and storage.
+    pub weights: WeightOptions,
+}
+
 /// The model of a case.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CaseModel {
@@ -27,6 +40,8 @@ pub struct CaseModel {
     pub origin: String,
     /// Target.
     pub kind: ModelKind,
+    /// The same with what only weights and times need; `None` when only a cell is known.
+    pub divided: Option<Box<DividedModel>>,
     /// Draft model, where one is named.
     pub draft: Option<Box<ModelGeometry>>,
     /// Weights of the target on one rank, with what loading makes of them; `None` when nothing tells.

@@ -1,8 +1,8 @@
 //! SGLang on a device: loads and estimates beside the pool.
 
 use super::sglang_tape::heaviest_tape;
-use super::{Basis, Case, CaseError, ModelKind, Policy, Prepared, contexts, device_spec};
-use plimsoll_backend_sim::{DeviceSpec, MachineSpec};
+use super::{Basis, Case, CaseError, ModelKind, Policy, Prepared, device_spec, weaker};
+use plimsoll_backend_sim::{DeviceSpec, HostSpec, MachineSpec};
 use plimsoll_core::{
     device::Platform as DevicePlatform,
     engine::{
@@ -38,8 +38,8 @@ pub(super) fn prepare(case: &Case, args: &ServerArgs) -> Result<Prepared, CaseEr
     let declared = case.facts.free_before_load.as_ref();
     let others = case.facts.others.as_ref().map_or(Bytes::ZERO, |f| f.get(0));
     let needed = declared.into_iter().flat_map(|f| &f.values).copied().max().unwrap_or_default();
-    let spec = device_spec(case, total.max(needed + others));
-    let devices = vec![spec; case.ranks as usize];
+    let usual = device_spec(case, total.max(needed + others));
+    let devices = weaker::devices(case, &usual);
     let mut policy = policy(case, args);
     let resolved = resolve(&mut policy, &devices);
     let load = load(case)?;
@@ -53,7 +53,7 @@ pub(super) fn prepare(case: &Case, args: &ServerArgs) -> Result<Prepared, CaseEr
     let (need, prefill_tape) = need.unzip();
     let prefill_tape = prefill_tape.flatten();
     let graphs = graphs(case, args, shape.as_ref(), resolved.as_ref());
-    let contexts = contexts(case, &devices, &free)?;
+    let contexts = weaker::contexts(case, &usual, &devices, &free)?;
     let used = case.facts.load();
     let loads = contexts.into_iter().enumerate().map(|(rank, context)| RankLoad {
         context,
@@ -81,7 +81,7 @@ pub(super) fn prepare(case: &Case, args: &ServerArgs) -> Result<Prepared, CaseEr
         transient,
         unknown,
     };
-    let machine = MachineSpec { devices, host_available };
+    let machine = MachineSpec::new(devices, HostSpec::of_available(host_available));
     Ok(Prepared { machine, loads, policy: Policy::Sglang(Box::new(policy)), basis })
 }
 

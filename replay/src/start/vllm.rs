@@ -1,10 +1,11 @@
 //! vLLM: loads, and what its profile run charges.
 
 use super::{
-    Basis, Case, CaseError, ModelKind, Policy, Prepared, contexts, device_spec,
+    Basis, Case, CaseError, ModelKind, Policy, Prepared, device_spec,
     sglang::{free_before_load, host_available, load, sum, total_seen},
+    weaker,
 };
-use plimsoll_backend_sim::{DeviceSpec, MachineSpec};
+use plimsoll_backend_sim::{DeviceSpec, HostSpec, MachineSpec};
 use plimsoll_core::{
     device::MemoryKind as DeviceMemory,
     engine::{
@@ -38,7 +39,8 @@ pub(super) fn prepare(case: &Case, args: &EngineArgs) -> Result<Prepared, CaseEr
         case.facts.total.as_ref().map_or(case.device.runtime_total.value.mid, |f| f.least());
     let declared = case.facts.free_before_load.as_ref();
     let needed = declared.into_iter().flat_map(|f| &f.values).copied().max().unwrap_or_default();
-    let devices = vec![device_spec(case, total.max(needed)); case.ranks as usize];
+    let usual = device_spec(case, total.max(needed));
+    let devices = weaker::devices(case, &usual);
     let settings = resolve(case, args, &devices);
     let shape = case.model.geometry().map(ShapeInputs::from_geometry);
     let load = load(case)?;
@@ -58,7 +60,7 @@ pub(super) fn prepare(case: &Case, args: &EngineArgs) -> Result<Prepared, CaseEr
         "growth outside torch + attention workspace",
         &[terms.non_torch.clone(), terms.workspace.clone()],
     );
-    let contexts = contexts(case, &devices, &free)?;
+    let contexts = weaker::contexts(case, &usual, &devices, &free)?;
     let loads = contexts.into_iter().zip(&profiles).map(|(context, profile)| RankLoad {
         context,
         weights: profile.weights,
@@ -96,7 +98,7 @@ pub(super) fn prepare(case: &Case, args: &EngineArgs) -> Result<Prepared, CaseEr
             "fragmentation of the caching allocator".to_owned(),
         ],
     };
-    let machine = MachineSpec { devices, host_available: host_available(case) };
+    let machine = MachineSpec::new(devices, HostSpec::of_available(host_available(case)));
     Ok(Prepared { machine, loads, policy: Policy::Vllm(Box::new(policy)), basis })
 }
 

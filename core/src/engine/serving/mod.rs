@@ -356,7 +356,10 @@ impl<'m, 'a> Server<'m, 'a> {
         };
         let (held, refused) = match set(asked) {
             Ok(()) => (asked, None),
-            Err(BackendError::OutOfMemory { requested, free, .. }) => {
+            Err(
+                BackendError::OutOfMemory { requested, free, .. }
+                | BackendError::HostOutOfMemory { requested, free, .. },
+            ) => {
                 // `requested` is what they wanted more than before.
                 let held = asked.saturating_sub(requested).saturating_add(free);
                 set(held)?;

@@ -115,7 +115,7 @@ impl SglangScheduler {
     /// Slots that a request is tested for: its prompt part and its outputs to come.
     pub(super) fn wanted(&self, at: Idx) -> i64 {
         let request = &self.requests[at];
-        let outputs = request.left().max(0).min(CLIP);
+        let outputs = request.left().clamp(0, CLIP);
         signed(request.extend) + outputs + signed(self.pages().on_top)
     }
 

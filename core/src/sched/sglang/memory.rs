@@ -181,7 +181,7 @@ impl SglangScheduler {
     /// Stores the first `len` tokens, node by node, and once more the prompt alone, so that a node ends
     /// where it does.
     ///
-    /// Source: SGLang 0.5.23 `UnifiedRadixCache.cache_unfinished_req`, `cache_finished_req`.
+    /// Source: SGLang 0.5.23 `UnifiedRadixCache`.
     fn checkpoint(&mut self, at: Idx, len: u64) {
         let key = self.whole_pages(len);
         if key == 0 || self.tree.is_none() {

@@ -266,7 +266,7 @@ impl SglangScheduler {
 
     /// Work of a turn without a batch.
     ///
-    /// Source: SGLang `Scheduler.self_check_during_idle`, `on_idle`.
+    /// Source: SGLang `Scheduler.self_check_during_idle`.
     fn idle(&mut self) {
         let empty = self.waiting.is_empty() && self.running.is_empty();
         if empty || !self.rules.idle_means_empty() {

@@ -39,8 +39,8 @@ impl SglangScheduler {
             return Ok(None);
         }
         let no_room = self.allocatable(&[]) == 0 && self.config.priority.is_none();
-        // The request whose prompt goes on has its place already; 0.5.8 does not look.
-        if no_room && (self.chunked.is_none() || !self.rules.chunks_keep_row()) {
+        let goes_on = self.chunked.is_some() && self.rules.chunk_passes_limit();
+        if no_room && !goes_on {
             self.batch_is_full = true;
             self.defer(self.waiting.front().copied(), Deferral::RunningFull, (0, 0));
             return Ok(None);
@@ -62,7 +62,7 @@ impl SglangScheduler {
     /// Source: SGLang `Scheduler.get_num_allocatable_reqs`; bounded by the rows from 0.5.23.
     fn allocatable(&self, admitted: &[Idx]) -> u64 {
         let by_limit = self.max_running().saturating_sub(self.running.len() as u64);
-        if !self.rules.chunks_keep_row() {
+        if !self.rules.rows_limit_batch() {
             return by_limit;
         }
         let held = admitted.iter().filter(|at| self.requests[**at].row.is_some()).count() as u64;

@@ -44,12 +44,12 @@ impl SglangScheduler {
         request.ids.push_value(token);
         request.outputs += 1;
         let ended = request.outputs == request.output_len && request.eos == EosRule::Ends;
-        if request.aborting {
-            Some(Finish::Abort)
-        } else if request.left() <= 0 {
-            Some(Finish::Length)
-        } else {
-            ended.then_some(Finish::Stop)
+        let full = request.left() <= 0;
+        match () {
+            () if request.aborting => Some(Finish::Abort),
+            () if ended && (!full || self.rules.stop_before_length()) => Some(Finish::Stop),
+            () if full => Some(Finish::Length),
+            () => None,
         }
     }
 

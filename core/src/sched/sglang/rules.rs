@@ -104,7 +104,7 @@ impl Rules {
     }
 
     /// The limit of new tokens is never negative and fits the pool with the prompt. Source: 0.5.23
-    /// `Scheduler.init_req_max_new_tokens`.
+    /// `Scheduler`, request intake.
     pub(super) const fn limit_fits_pool(self) -> bool {
         self.late()
     }
@@ -148,8 +148,26 @@ impl Rules {
         self.late()
     }
 
-    /// The ratio starts again only when nothing waits either. Source: 0.5.23 `Scheduler.on_idle`.
+    /// The ratio starts again only when nothing waits either. Source: 0.5.23 `Scheduler`, idle work.
     pub(super) const fn idle_means_empty(self) -> bool {
+        self.late()
+    }
+
+    /// A last token that is both the end of sequence and the last that is allowed counts as the end of
+    /// sequence; before, as the limit. Source: ends recorded from 0.5.23
+    /// (`tests/oracle/sched.rs`).
+    pub(super) const fn stop_before_length(self) -> bool {
+        self.late()
+    }
+
+    /// A prompt that is under way goes on although as many requests run as may. Source: 0.5.23
+    /// `Scheduler.get_new_batch_prefill`; in 0.5.8 the case does not arise.
+    pub(super) const fn chunk_passes_limit(self) -> bool {
+        self.late()
+    }
+
+    /// Free rows limit the requests of a batch. Source: 0.5.23 `Scheduler.get_num_allocatable_reqs`.
+    pub(super) const fn rows_limit_batch(self) -> bool {
         self.late()
     }
 }

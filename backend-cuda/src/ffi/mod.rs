@@ -2,6 +2,10 @@
 //! bindings' enums know only the codes of their own release, and a newer driver may return others.
 #![expect(unsafe_code, reason = "calls into the driver library")]
 
+pub(crate) mod memory;
+pub(crate) mod nvml;
+pub(crate) mod stream;
+
 use cudarc::driver::sys;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
@@ -18,7 +22,14 @@ fn check(code: c_int) -> Result<(), Code> {
 
 type Context = *mut c_void;
 
-/// The driver functions that are used; all of them exist in every driver since CUDA 11.
+/// A retained primary context; only this module makes one, and releasing it uses it up.
+#[derive(Debug)]
+pub(crate) struct PrimaryContext {
+    context: Context,
+    device: c_int,
+}
+
+/// The driver functions of the probe; all of them exist in every driver since CUDA 11.
 #[derive(Clone, Copy)]
 pub(crate) struct Driver {
     init: unsafe extern "C" fn(c_uint) -> c_int,
@@ -50,7 +61,8 @@ pub(crate) const INTEGRATED: c_int = 18;
 pub(crate) const CAPABILITY_MAJOR: c_int = 75;
 pub(crate) const CAPABILITY_MINOR: c_int = 76;
 
-/// Looks one symbol up, with the type that the caller's field has.
+/// Looks one symbol up, with the type that the caller's field has. Called only after
+/// [`Driver::load`] has found the library.
 fn symbol<F: Copy>(name: &'static str) -> Result<F, LoadError> {
     // SAFETY: `Driver::load` has found the library, so `culib` does not panic; each name is looked
     // up with the C signature that the driver API documents for it.
@@ -164,5 +176,74 @@ impl Driver {
         read?;
         popped?;
         Ok((free as u64, total as u64))
+    }
+
+    /// Retains a device's primary context; it is not yet current.
+    pub(crate) fn retain(&self, device: i32) -> Result<PrimaryContext, Code> {
+        let mut context: Context = std::ptr::null_mut();
+        // SAFETY: the pointer is valid for the call.
+        check(unsafe { (self.retain)(&raw mut context, device) })?;
+        Ok(PrimaryContext { context, device })
+    }
+
+    /// Lets a retained context go; the driver destroys it when nobody else holds it.
+    pub(crate) fn release(&self, context: PrimaryContext) -> Result<(), Code> {
+        // SAFETY: matches the retain that made `context`, which is used up here.
+        check(unsafe { (self.release)(context.device) })
+    }
+
+    /// Free and total bytes of the device whose context is current.
+    pub(crate) fn memory_now(&self) -> Result<(u64, u64), Code> {
+        let (mut free, mut total) = (0_usize, 0_usize);
+        // SAFETY: both pointers are valid; without a current context it is an error code.
+        check(unsafe { (self.memory)(&raw mut free, &raw mut total) })?;
+        Ok((free as u64, total as u64))
+    }
+}
+
+/// What the ballast needs beside [`Driver`]: the current context, names of errors, identities.
+#[derive(Clone, Copy)]
+pub(crate) struct ContextApi {
+    set_current: unsafe extern "C" fn(Context) -> c_int,
+    error_name: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int,
+    uuid: Option<unsafe extern "C" fn(*mut [u8; 16], c_int) -> c_int>,
+}
+
+impl ContextApi {
+    /// Finds the symbols; `_driver` says that the library is loaded.
+    pub(crate) fn load(_driver: &Driver) -> Result<Self, LoadError> {
+        Ok(Self {
+            set_current: symbol("cuCtxSetCurrent")?,
+            error_name: symbol("cuGetErrorName")?,
+            // Since CUDA 11.4; only needed to find the device in NVML.
+            uuid: symbol("cuDeviceGetUuid_v2").ok(),
+        })
+    }
+
+    /// Makes a context current on this thread.
+    pub(crate) fn set_current(&self, context: &PrimaryContext) -> Result<(), Code> {
+        // SAFETY: a `PrimaryContext` is retained as long as it lives.
+        check(unsafe { (self.set_current)(context.context) })
+    }
+
+    /// The driver's name of a code (`CUDA_ERROR_OUT_OF_MEMORY`), when it knows it.
+    pub(crate) fn error_name(&self, code: Code) -> Option<String> {
+        let mut text: *const c_char = std::ptr::null();
+        // SAFETY: the pointer is valid for the call; the driver's texts are static.
+        let found = check(unsafe { (self.error_name)(code.0, &raw mut text) });
+        if found.is_err() || text.is_null() {
+            return None;
+        }
+        // SAFETY: a zero-ended static text of the driver.
+        Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+    }
+
+    /// Identity of a device or slice, when the driver can say.
+    pub(crate) fn uuid(&self, device: i32) -> Option<[u8; 16]> {
+        let mut uuid = [0_u8; 16];
+        let get = self.uuid?;
+        // SAFETY: the pointer is valid for the call and as long as the driver's type.
+        check(unsafe { get(&raw mut uuid, device) }).ok()?;
+        Some(uuid)
     }
 }

@@ -1,0 +1,172 @@
+// State of the fake driver: what is held on each device, and the rules by which it is counted.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#define API extern "C" __attribute__((visibility("default"))) int
+
+namespace fake {
+
+using Code = int;
+using Pointer = unsigned long long;
+
+enum : Code {
+    SUCCESS = 0,
+    INVALID_VALUE = 1,
+    OUT_OF_MEMORY = 2,
+    NOT_INITIALIZED = 3,
+    NO_DEVICE = 100,
+    INVALID_DEVICE = 101,
+    INVALID_CONTEXT = 201,
+    INVALID_HANDLE = 400,
+    ILLEGAL_ADDRESS = 700,
+    CAPTURE_UNSUPPORTED = 900,
+};
+
+constexpr size_t PAGE = size_t(2) << 20;
+constexpr size_t SMALL_MAX = size_t(1) << 20;
+constexpr size_t SMALL_STEP = size_t(8) << 10;
+// Device handles are no ordinals, so that mixing them up shows.
+constexpr int HANDLE = 7;
+
+inline size_t setting(const char* name, size_t otherwise) {
+    const char* text = getenv(name);
+    return text && *text ? strtoull(text, nullptr, 10) : otherwise;
+}
+
+inline size_t up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
+
+struct Settings {
+    int devices = int(setting("FAKE_CUDA_DEVICES", 1));
+    size_t total = setting("FAKE_CUDA_TOTAL", size_t(8) << 30);
+    size_t reserve = setting("FAKE_CUDA_RESERVE", size_t(616) << 20);
+    size_t foreign = setting("FAKE_CUDA_FOREIGN", 0);
+    size_t context = setting("FAKE_CUDA_CONTEXT", size_t(512) << 20);
+    size_t node = setting("FAKE_CUDA_NODE", size_t(16) << 10);
+    int integrated = int(setting("FAKE_CUDA_INTEGRATED", 0));
+    int nvml = int(setting("FAKE_CUDA_NVML", 1));
+    int init = int(setting("FAKE_CUDA_INIT", 0));
+    int version = int(setting("FAKE_CUDA_VERSION", 13000));
+    int memory = int(setting("FAKE_CUDA_MEMORY", 0));
+    size_t fail_at = setting("FAKE_CUDA_FAIL_AT", 0);
+    size_t fail_from = setting("FAKE_CUDA_FAIL_FROM", 0);
+    size_t lost_at = setting("FAKE_CUDA_LOST_AT", 0);
+    int lost_code = int(setting("FAKE_CUDA_LOST_CODE", 719));
+};
+
+// A page that small allocations share.
+struct SharedPage {
+    size_t used = 0;
+    int live = 0;
+};
+
+struct Device {
+    int retained = 0;
+    size_t used = 0;
+    size_t peak = 0;
+    std::map<size_t, SharedPage> shared;
+    size_t graph_bytes = 0;  // live nodes
+    size_t graph_pages = 0;  // pages the driver keeps for them
+};
+
+struct Allocation {
+    int device;
+    size_t size;     // as asked for
+    size_t charged;  // 0: it lies in a shared page
+    size_t page;
+};
+
+struct Physical {
+    int device;
+    size_t size;
+    size_t offset;  // in the backing file
+    int references;
+};
+
+struct Mapping {
+    size_t size;
+    Pointer handle;
+    bool accessible;
+};
+
+using Work = std::function<void()>;
+
+struct Graph {
+    std::vector<Work> nodes;
+};
+
+struct Executable {
+    std::vector<Work> nodes;
+    int device;
+    size_t cost;
+};
+
+struct Stream {
+    int device;
+    Graph* capture = nullptr;
+};
+
+struct Event {
+    std::chrono::steady_clock::time_point at;
+    bool recorded = false;
+};
+
+struct Driver {
+    Settings settings;
+    std::mutex lock;
+    bool initialised = false;
+    Code lost = SUCCESS;
+    size_t calls = 0, requests = 0, launches = 0, copied = 0;
+    std::map<int, Device> devices;
+    std::map<Pointer, Allocation> allocations;
+    std::map<Pointer, size_t> pinned, reserved;
+    std::map<Pointer, Mapping> mappings;
+    std::map<Pointer, Physical> physical;
+    size_t streams = 0, events = 0, graphs = 0, executables = 0;
+    int file = -1;
+    size_t file_end = 0;
+    Pointer next_handle = 1;
+
+    ~Driver() { report(); }
+    void report();
+};
+
+extern Driver driver;
+// Index of the device whose context is current, or -1.
+extern thread_local int current;
+
+// What every call begins with: counted, and nothing works any more on a lost device.
+Code enter();
+// The same for a call that needs a context.
+Code enter_context();
+// Whether this request for memory is one that is to be refused.
+bool refused();
+
+size_t free_of(int index);
+bool charge(int index, size_t bytes);
+void discharge(int index, size_t bytes);
+// Index of a device handle, or -1.
+int index_of(int device);
+// Host pages that cost nothing until they are touched.
+void* host_pages(size_t bytes, int protection);
+
+// Room for an allocation of at most 1 MiB: in a page that has some, or in a new one.
+bool share_page(int index, size_t bytes, size_t* page);
+// Pages that the driver keeps for graphs: grown when needed, given back when no graph lives.
+bool graph_memory(int index, size_t cost);
+void graph_end(int index, size_t cost);
+
+// Runs work, or records it when the stream is capturing.
+Code run(void* stream, Work work);
+// A stray access makes the device unusable, as an illegal address does.
+Work touching(Pointer at, size_t bytes, Work work);
+
+using Lock = std::lock_guard<std::mutex>;
+
+}  // namespace fake
