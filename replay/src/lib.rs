@@ -18,6 +18,7 @@ pub mod run;
 pub mod scenario;
 pub mod serve;
 pub mod start;
+mod start_death;
 pub mod timeline;
 pub mod wire;
 pub mod workload;
