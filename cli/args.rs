@@ -2,6 +2,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use plimsoll_core::units::Bytes;
+use plimsoll_replay::ledger_at::Moment;
 use std::path::PathBuf;
 
 /// Shown under the help of the whole.
@@ -10,6 +11,7 @@ const EXIT_CODES: &str = "Exit codes:
   1  a claim failed, a problem was found, or the margin is too small
   2  bad input or usage
   3  the device is missing or lost
+  130  interrupted; the recording is closed
 
 Results go to stdout, all else to stderr. The text for people may change at any time; JSON has a
 schema with a version (`plimsoll schema plan`).";
@@ -86,6 +88,8 @@ pub enum Verb {
     Plan(Box<PlanArgs>),
     /// Run scenario files and check what they expect.
     Run(RunArgs),
+    /// Run a recording again on the simulator and say whether the decisions are the same.
+    Replay(ReplayArgs),
     /// The first difference between two decision logs.
     Diff(DiffArgs),
     /// What this machine has, and what each backend can do here.
@@ -191,12 +195,72 @@ pub struct RunArgs {
     /// Change one value of every file: `engine.flags.mem-fraction-static=0.88`. Repeatable.
     #[arg(long = "set", value_name = "PATH=VALUE")]
     pub set: Vec<String>,
-    /// Write the decision log to this file (one scenario only).
-    #[arg(long, value_name = "FILE")]
-    pub log: Option<PathBuf>,
+    /// Write the decision log to this file as it grows, with the scenario, so that `replay` can run it
+    /// again (one scenario only).
+    #[arg(long, visible_alias = "log", value_name = "FILE")]
+    pub record: Option<PathBuf>,
     /// Show the rule, source and inputs of every figure.
     #[arg(long)]
     pub why: bool,
+    /// What to look at.
+    #[command(flatten)]
+    pub views: ViewArgs,
+    /// Where the memory is: arithmetic, real bytes of this host, or a CUDA device.
+    #[arg(long, value_enum, default_value = "sim")]
+    pub backend: BackendName,
+    /// Which readings decide on a real backend: those of the scenario, or the device's own.
+    #[arg(long, value_enum, default_value = "declared")]
+    pub observe: Observe,
+    /// Scenarios that run at the same time.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub threads: u16,
+}
+
+/// What of a run is shown beside its verdict.
+#[derive(Args, Debug, Clone, Default)]
+pub struct ViewArgs {
+    /// Plot memory, pool and queues over time.
+    #[arg(long)]
+    pub timeline: bool,
+    /// Plot in ASCII alone; also under `NO_COLOR` and where the locale is no UTF-8.
+    #[arg(long)]
+    pub ascii: bool,
+    /// Write the timeline as an SVG file.
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+    /// Who held what at a moment: a step's number, `ready`, `crash` or `end`.
+    #[arg(long, value_name = "WHEN")]
+    pub at: Option<Moment>,
+}
+
+/// Where memory is.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BackendName {
+    /// The simulator.
+    Sim,
+    /// Memory of this host.
+    Host,
+    /// A CUDA device.
+    Cuda,
+}
+
+/// Which readings decide.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Observe {
+    /// Those of the scenario; the machine is made to agree.
+    Declared,
+    /// Those of the device; they are recorded.
+    Device,
+}
+
+/// `plimsoll replay`.
+#[derive(Args, Debug)]
+pub struct ReplayArgs {
+    /// What `run --record` wrote, whole or cut off.
+    pub recording: PathBuf,
+    /// What to look at, in the recording.
+    #[command(flatten)]
+    pub views: ViewArgs,
 }
 
 /// `plimsoll diff`.
@@ -235,6 +299,8 @@ pub enum SchemaOf {
     Run,
     /// The JSON of `doctor`.
     Doctor,
+    /// The JSON of `replay`.
+    Replay,
     /// The JSON of `diff`.
     Diff,
 }

@@ -10,6 +10,8 @@ pub const FAILED: u8 = 1;
 pub const BAD_INPUT: u8 = 2;
 /// The device or server is missing or lost.
 pub const NO_DEVICE: u8 = 3;
+/// The user interrupted a run; what was recorded until then is whole.
+pub const INTERRUPTED: u8 = 130;
 
 /// An error of a verb: the text for stderr and the exit code.
 #[derive(Debug)]

@@ -4,6 +4,7 @@
 mod args;
 mod commands;
 mod exit;
+mod interrupt;
 mod output;
 mod render;
 
@@ -19,6 +20,7 @@ fn main() -> ExitCode {
     exit::code(match cli.verb {
         Verb::Plan(args) => commands::plan::plan(&args, format, &output),
         Verb::Run(args) => commands::run::run(&args, format, &output),
+        Verb::Replay(args) => commands::replay::replay(&args, format, &output),
         Verb::Diff(args) => commands::diff::diff(&args, format, &output),
         Verb::Doctor(args) => commands::doctor::doctor(&args, format, &output),
         Verb::Schema(args) => commands::schema::schema(&args, &output),

@@ -14,6 +14,7 @@ const WIDEST: usize = 100;
 pub struct Output {
     color: bool,
     width: usize,
+    blocks: bool,
     file: Option<std::path::PathBuf>,
 }
 
@@ -57,7 +58,7 @@ impl Output {
             ColorWhen::Never => false,
             ColorWhen::Auto => auto(),
         };
-        Self { color, width: width(args), file: args.output.clone() }
+        Self { color, width: width(args), blocks: has_blocks(), file: args.output.clone() }
     }
 
     /// `text` in the colour of its meaning.
@@ -90,10 +91,24 @@ impl Output {
         }
     }
 
+    /// Whether plots may use characters beyond ASCII: a UTF-8 locale, and no `NO_COLOR`.
+    pub const fn has_blocks(&self) -> bool {
+        self.blocks
+    }
+
     /// Columns that lines for people may take: the terminal's, at most 100.
     pub const fn width(&self) -> usize {
         self.width
     }
+}
+
+/// The locale is the first of the three variables that is set to something, as in POSIX.
+fn has_blocks() -> bool {
+    let set = |name: &&str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let plain = set(&"NO_COLOR").is_some();
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(set).unwrap_or_default();
+    let locale = locale.to_ascii_lowercase();
+    !plain && (locale.contains("utf-8") || locale.contains("utf8"))
 }
 
 /// The terminal's width where stdout is one; never below 40 nor above 100.

@@ -5,6 +5,7 @@
 mod docs;
 mod errors;
 mod json;
+mod life;
 mod plans;
 mod schema_check;
 mod verbs;

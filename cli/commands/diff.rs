@@ -32,8 +32,18 @@ pub fn diff(args: &DiffArgs, format: Format, output: &Output) -> Result<u8, Fail
 }
 
 fn machine(found: Option<&Difference>, same_measured: bool) -> Value {
+    json!({
+        "schema": "plimsoll.diff/1",
+        "same_decisions": found.is_none(),
+        "same_measured": found.is_none() && same_measured,
+        "first": first(found),
+    })
+}
+
+/// Where two logs part, for machines.
+pub fn first(found: Option<&Difference>) -> Value {
     let records = |records: &[Record]| records.iter().map(Record::line).collect::<Vec<_>>();
-    let first = found.map(|found| {
+    found.map_or(Value::Null, |found| {
         let fields = found.fields.iter().map(|field| {
             let side = |value: &Option<_>| value.as_ref().map(ToString::to_string);
             json!({ "name": field.name, "a": side(&field.a), "b": side(&field.b) })
@@ -45,24 +55,28 @@ fn machine(found: Option<&Difference>, same_measured: bool) -> Value {
             "a": records(&found.a),
             "b": records(&found.b),
         })
-    });
-    json!({
-        "schema": "plimsoll.diff/1",
-        "same_decisions": found.is_none(),
-        "same_measured": found.is_none() && same_measured,
-        "first": first,
     })
 }
 
-fn read(path: &Path) -> Result<Log, Failure> {
+/// Reads a log; where it breaks off is said.
+pub fn read(path: &Path) -> Result<Log, Failure> {
     let place = |error: &dyn std::fmt::Display| {
         Failure::input(format!("cannot read {}: {error}", path.display()))
     };
     let file = File::open(path).map_err(|error| place(&error))?;
     let log = Log::read(BufReader::new(file)).map_err(|error| place(&error))?;
-    if !log.complete {
-        let at = log.cut_at.unwrap_or_default();
-        crate::output::note(&format!("{} is cut off at byte {at}", path.display()));
+    let name = path.display();
+    match log.cut_at {
+        Some(at) => {
+            let count = log.records.len();
+            let text =
+                format!("{name} is cut off at byte {at}; its {count} whole records are read");
+            crate::output::note(&text);
+        }
+        None if !log.complete => {
+            crate::output::note(&format!("{name} is of a run that was interrupted"));
+        }
+        None => {}
     }
     Ok(log)
 }

@@ -4,5 +4,7 @@ pub mod diff;
 pub mod doctor;
 pub mod help;
 pub mod plan;
+pub mod replay;
 pub mod run;
 pub mod schema;
+pub mod views;

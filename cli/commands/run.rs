@@ -1,59 +1,138 @@
 //! `run`: scenario files, their claims, their decision logs.
 
+use super::views;
 use crate::{
-    args::{Format, RunArgs},
+    args::{BackendName, Format, Observe, RunArgs},
     exit::{self, Failure},
+    interrupt::Interrupt,
     output::{self, Output},
     render,
 };
 use plimsoll_replay::{
     folder,
     problem::{Problem, Problems},
-    run::{ScenarioRun, run_scenario},
+    run::{Recording, RunOptions, ScenarioRun, run_with},
     scenario::{Override, Scenario},
 };
 use std::{
-    fs::File,
-    io::BufWriter,
+    fs::{self, File},
+    io::LineWriter,
     path::{Path, PathBuf},
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
 };
+
+/// What became of one file: a run, or what is wrong with the file.
+type Ended = Result<ScenarioRun, String>;
 
 /// Runs every file and says what holds.
 pub fn run(args: &RunArgs, format: Format, output: &Output) -> Result<u8, Failure> {
+    supported(args)?;
     let overrides = overrides(&args.set)?;
     let (files, mut broken) = files(&args.scenarios);
-    if args.log.is_some() && files.len() != 1 {
-        let message = format!("--log takes one scenario; {} are given", files.len());
-        return Err(Failure::input(message));
+    for (flag, given) in [("--record", &args.record), ("--svg", &args.views.svg)] {
+        if given.is_some() && files.len() != 1 {
+            let message = format!("{flag} takes one scenario; {} are given", files.len());
+            return Err(Failure::input(message));
+        }
     }
-    let mut text = String::new();
-    let mut code = exit::OK;
+    let interrupt = Interrupt::listen();
     let mut results = Vec::new();
-    for file in &files {
-        match one(file, &overrides) {
-            Ok(run) => {
-                if !run.passed() {
-                    code = exit::FAILED;
-                }
-                if let Some(path) = &args.log {
-                    write_log(&run, path)?;
-                }
-                results.push(run);
-            }
+    for ended in all(&files, &overrides, args, &interrupt) {
+        match ended {
+            Ok(run) => results.push(run),
             Err(message) => {
                 broken = true;
                 output::note(message.trim_end());
             }
         }
     }
-    render(&mut text, &results, args, format, output);
+    for run in &results {
+        views::write_svg(&run.log, &args.views)?;
+    }
+    let mut text = String::new();
+    render(&mut text, &results, args, format, output)?;
     output.write(&text)?;
-    Ok(if broken { exit::BAD_INPUT } else { code })
+    let failed = results.iter().any(|run| !run.passed());
+    Ok(match (interrupt.is_asked(), broken, failed) {
+        (true, ..) => {
+            output::note("interrupted");
+            exit::INTERRUPTED
+        }
+        (_, true, _) => exit::BAD_INPUT,
+        (_, _, true) => exit::FAILED,
+        _ => exit::OK,
+    })
 }
 
-fn one(file: &Path, overrides: &[Override]) -> Result<ScenarioRun, String> {
+/// Real bodies are asked for by name.
+fn supported(args: &RunArgs) -> Result<(), Failure> {
+    let body = match args.backend {
+        BackendName::Sim if args.observe == Observe::Device => {
+            let message = "--observe device needs a device: --backend host or --backend cuda";
+            return Err(Failure::input(message));
+        }
+        BackendName::Sim => return Ok(()),
+        BackendName::Host => "host",
+        BackendName::Cuda => "cuda",
+    };
+    Err(Failure::input(format!("--backend {body} is not built into `run` yet")))
+}
+
+/// Runs the files, several at a time where that was asked for; results in the order of the files.
+fn all(
+    files: &[PathBuf],
+    overrides: &[Override],
+    args: &RunArgs,
+    interrupt: &Interrupt,
+) -> Vec<Ended> {
+    let next = AtomicUsize::new(0);
+    let ended: Vec<Mutex<Option<Ended>>> = files.iter().map(|_| Mutex::new(None)).collect();
+    let work = || {
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let (Some(file), Some(slot)) = (files.get(at), ended.get(at)) else { return };
+            if interrupt.is_asked() {
+                return;
+            }
+            let run = one(file, overrides, args, interrupt);
+            if let Ok(mut slot) = slot.lock() {
+                *slot = Some(run);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        // This thread works too.
+        for _ in 1..usize::from(args.threads).min(files.len()) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    ended.into_iter().filter_map(|slot| slot.into_inner().ok().flatten()).collect()
+}
+
+fn one(file: &Path, overrides: &[Override], args: &RunArgs, interrupt: &Interrupt) -> Ended {
     let scenario = Scenario::load(file, overrides).map_err(|problems| problems.render())?;
-    run_scenario(scenario, file).map_err(|error| format!("error: {}: {error}", file.display()))
+    let place = |error: &dyn std::fmt::Display| format!("error: {}: {error}", file.display());
+    let interrupted = || interrupt.is_asked();
+    let mut options = RunOptions { interrupted: &interrupted, ..RunOptions::default() };
+    let Some(path) = &args.record else {
+        return run_with(scenario, file, options).map_err(|error| place(&error));
+    };
+    let text = fs::read_to_string(file).map_err(|error| place(&error))?;
+    let cannot = |error| format!("error: cannot write {}: {error}", path.display());
+    // Line by line: what stands in the file is whole when the process is killed.
+    let mut out = LineWriter::new(File::create(path).map_err(cannot)?);
+    options.record = Some(Recording {
+        out: &mut out,
+        scenario_text: &text,
+        scenario_file: file.display().to_string(),
+        overrides: args.set.clone(),
+    });
+    run_with(scenario, file, options).map_err(|error| place(&error))
 }
 
 fn overrides(set: &[String]) -> Result<Vec<Override>, Failure> {
@@ -90,32 +169,25 @@ fn files(paths: &[PathBuf]) -> (Vec<PathBuf>, bool) {
     (files, broken)
 }
 
-fn write_log(run: &ScenarioRun, path: &Path) -> Result<(), Failure> {
-    let place = |error: &dyn std::fmt::Display| {
-        Failure::input(format!("cannot write {}: {error}", path.display()))
-    };
-    let file = File::create(path).map_err(|error| place(&error))?;
-    run.write_log(BufWriter::new(file)).map_err(|error| place(&error))?;
-    Ok(())
-}
-
 fn render(
     text: &mut String,
     runs: &[ScenarioRun],
     args: &RunArgs,
     format: Format,
     output: &Output,
-) {
+) -> Result<(), Failure> {
+    let machine = |run| render::run::machine(run, &args.views);
     match format {
         Format::Human => {
             for run in runs {
                 // Of many, one line each says enough, unless something is wrong.
                 let brief = runs.len() > 1 && run.passed() && !args.why;
-                text.push_str(&if brief {
-                    render::run::brief(run, output)
-                } else {
-                    render::run::human(run, args.why, output)
-                });
+                if brief {
+                    text.push_str(&render::run::brief(run, output));
+                    continue;
+                }
+                let views = views::human(&run.log, &args.views, output)?;
+                text.push_str(&render::run::human(run, args, &views, output));
             }
             if runs.len() > 1 {
                 let held = runs.iter().filter(|run| run.passed()).count();
@@ -123,7 +195,7 @@ fn render(
             }
         }
         Format::Json => {
-            let all: Vec<_> = runs.iter().map(render::run::machine).collect();
+            let all: Vec<serde_json::Value> = runs.iter().map(machine).collect::<Result<_, _>>()?;
             let value = match <[_; 1]>::try_from(all) {
                 Ok([one]) => one,
                 Err(all) => serde_json::Value::Array(all),
@@ -132,9 +204,10 @@ fn render(
         }
         Format::Jsonl => {
             for run in runs {
-                text.push_str(&format!("{}\n", render::run::machine(run)));
+                text.push_str(&format!("{}\n", machine(run)?));
             }
         }
         Format::Csv | Format::Md => text.push_str(&render::run::table(runs, format)),
     }
+    Ok(())
 }

@@ -15,6 +15,7 @@ pub fn schema(args: &SchemaArgs, output: &Output) -> Result<u8, Failure> {
         SchemaOf::Plan => document(plan()),
         SchemaOf::Run => document(run()),
         SchemaOf::Doctor => document(doctor()),
+        SchemaOf::Replay => document(replay()),
         SchemaOf::Diff => document(diff()),
     };
     output.write(&format!("{schema:#}\n"))?;
@@ -128,12 +129,78 @@ fn run() -> Value {
         "scenario": text(),
         "seed": whole(),
         "passed": truth(),
-        "outcome": { "enum": ["started", "refused", "out_of_memory"] },
+        "outcome": text(),
+        "headline": text(),
+        "short": or_null(text()),
+        "help": list_of(text()),
         "refusal": refusal(),
         "claims": list_of(claim),
         "figures": figures(),
+        "measures": measures(),
         "ledger": ledger(),
+        "moment": or_null(moment()),
+        "timeline": or_null(timeline()),
+        "notes": list_of(text()),
         "digests": object(json!({ "decisions": text(), "full": text() })),
+    }))
+}
+
+/// What a run produced, by the names that scenarios claim; the unit last.
+fn measures() -> Value {
+    map_of(json!({ "anyOf": [signed(), number(), text()] }))
+}
+
+fn moment() -> Value {
+    let rank = object(json!({
+        "rank": whole(),
+        "capacity_bytes": or_null(whole()),
+        "held_bytes": map_of(whole()),
+    }));
+    object(json!({
+        "when": text(),
+        "step": or_null(whole()),
+        "at_ns": or_null(whole()),
+        "used_tokens": or_null(whole()),
+        "running": or_null(whole()),
+        "waiting": or_null(whole()),
+        "ranks": list_of(rank),
+    }))
+}
+
+fn timeline() -> Value {
+    let point = object(json!({
+        "from_ns": whole(),
+        "to_ns": whole(),
+        "doing": { "enum": ["prefill", "decode", "idle"] },
+        "others_bytes": whole(),
+        "leaked_bytes": whole(),
+        "live_bytes": whole(),
+        "cached_bytes": whole(),
+        "free_bytes": whole(),
+        "used_tokens": whole(),
+        "running": whole(),
+        "waiting": whole(),
+    }));
+    object(json!({
+        "rank": whole(),
+        "capacity_bytes": whole(),
+        "fixed_bytes": map_of(whole()),
+        "pool_tokens": whole(),
+        "end_ns": whole(),
+        "points": list_of(point),
+    }))
+}
+
+fn replay() -> Value {
+    object(json!({
+        "schema": { "const": "plimsoll.replay/1" },
+        "recording": { "enum": ["whole", "interrupted", "cut"] },
+        "cut_at_byte": or_null(whole()),
+        "decisions": whole(),
+        "same_decisions": truth(),
+        "first": first(),
+        "moment": or_null(moment()),
+        "timeline": or_null(timeline()),
     }))
 }
 
@@ -266,18 +333,23 @@ fn doctor() -> Value {
 }
 
 fn diff() -> Value {
-    let side = || or_null(text());
-    let field = object(json!({ "name": text(), "a": side(), "b": side() }));
     object(json!({
         "schema": { "const": "plimsoll.diff/1" },
         "same_decisions": truth(),
         "same_measured": truth(),
-        "first": or_null(object(json!({
-            "record": or_null(whole()),
-            "fields": list_of(field),
-            "before": list_of(text()),
-            "a": list_of(text()),
-            "b": list_of(text()),
-        }))),
+        "first": first(),
     }))
+}
+
+/// The first difference of two logs.
+fn first() -> Value {
+    let side = || or_null(text());
+    let field = object(json!({ "name": text(), "a": side(), "b": side() }));
+    or_null(object(json!({
+        "record": or_null(whole()),
+        "fields": list_of(field),
+        "before": list_of(text()),
+        "a": list_of(text()),
+        "b": list_of(text()),
+    })))
 }

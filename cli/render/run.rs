@@ -1,14 +1,24 @@
 //! Results of `run`.
 
-use super::{figures, json, ledger, text::wrap};
-use crate::output::{Output, Tone};
+use super::{figures, json, ledger, life, text::wrap};
+use crate::{
+    args::{RunArgs, ViewArgs},
+    commands::views,
+    exit::Failure,
+    output::{Output, Tone},
+};
 use plimsoll_core::{
     engine::startup::{Refused, StartEnd},
     memory::ledger::Account,
     units::Tokens,
 };
-use plimsoll_replay::{outcome::Claim, run::ScenarioRun};
-use serde_json::{Value, json};
+use plimsoll_replay::{
+    ledger_at::{Moment, ledger_at},
+    outcome::{Claim, Figure},
+    run::ScenarioRun,
+    verdict::{Verdict, verdict},
+};
+use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 
 /// The first line of a result: the word that says it all, and the scenario.
@@ -21,8 +31,13 @@ fn headline(run: &ScenarioRun, output: &Output) -> String {
     format!("{word}  {}  {}", run.scenario.name, ending(run))
 }
 
-/// How the start ended, in one sentence.
+/// How the run ended, in one sentence.
 fn ending(run: &ScenarioRun) -> String {
+    verdict(run).map_or_else(|| start_ending(run), |verdict| verdict.what)
+}
+
+/// How the start ended, in one sentence.
+fn start_ending(run: &ScenarioRun) -> String {
     match &run.ran.start.end {
         StartEnd::Ready => {
             let tokens = ["max_total_num_tokens", "kv_cache_tokens"];
@@ -44,24 +59,35 @@ pub fn brief(run: &ScenarioRun, output: &Output) -> String {
     headline(run, output) + "\n"
 }
 
-/// One result for people.
-pub fn human(run: &ScenarioRun, derive: bool, output: &Output) -> String {
+/// One result for people; `views` is what was asked for beside it.
+pub fn human(run: &ScenarioRun, args: &RunArgs, views: &str, output: &Output) -> String {
     let mut out = headline(run, output);
     let _ = writeln!(out);
+    let verdict = verdict(run);
+    if let Some(verdict) = &verdict {
+        out.push_str(&life_lines(run, verdict, output));
+    }
     for claim in &run.claims {
         let _ = writeln!(out, "{}", claim_line(claim, output));
     }
     if let StartEnd::Refused(refused) = &run.ran.start.end {
         out.push_str(&ways_out(refused, output));
     }
-    if let Some(line) = too_little_left(run) {
+    if let Some(line) = too_little_left(run).filter(|_| verdict.is_none()) {
         let _ = writeln!(out, "  {} {line}", output.paint(Tone::Close, "low  "));
     }
-    if !run.passed() || derive {
-        out.push_str(&ledger::table(&run.ran.ledger, &beside(run)).human());
+    out.push_str(views);
+    if (!run.passed() && args.views.at.is_none()) || args.why {
+        match ledger_at(&run.log, Moment::Crash).ok().filter(|_| verdict.is_some()) {
+            Some(at) if !args.why => out.push_str(&life::accounts(&at)),
+            _ => out.push_str(&ledger::table(&run.ran.ledger, &beside(run)).human()),
+        }
     }
-    if derive {
+    if args.why {
         out.push_str(&figures::derivations(run.ran.start.figures()));
+    }
+    for note in notes(run) {
+        let _ = writeln!(out, "{}", wrap(&format!("  note: {note}"), output.width(), 8));
     }
     let digests = &run.digests;
     let seed = run.scenario.seed;
@@ -71,6 +97,31 @@ pub fn human(run: &ScenarioRun, derive: bool, output: &Output) -> String {
         short(&digests.full)
     );
     let _ = writeln!(out, "{}", output.paint(Tone::Dim, &line));
+    out
+}
+
+/// What of the launch the run did not execute.
+fn notes(run: &ScenarioRun) -> &[String] {
+    run.served.as_ref().map_or(&[], |served| &served.notes)
+}
+
+/// The number that was too small, the state of the server, the ways out.
+fn life_lines(run: &ScenarioRun, verdict: &Verdict, output: &Output) -> String {
+    let mut out = String::new();
+    let mut line = |name: &str, text: &str| {
+        let _ = writeln!(out, "{}", wrap(&format!("  {name} {text}"), output.width(), 8));
+    };
+    if let Some(short) = &verdict.short {
+        line(&output.paint(Tone::Bad, "short"), short);
+    }
+    let start = start_ending(run);
+    line("start", start.strip_prefix("started ").unwrap_or(&start));
+    if let Some(state) = &verdict.state {
+        line("pool ", state);
+    }
+    for way in &verdict.ways {
+        line(&output.paint(Tone::Change, "help:"), way);
+    }
     out
 }
 
@@ -130,7 +181,11 @@ fn beside(run: &ScenarioRun) -> Vec<ledger::Beside> {
 }
 
 /// One result for machines.
-pub fn machine(run: &ScenarioRun) -> Value {
+///
+/// # Errors
+///
+/// A moment that the run does not have.
+pub fn machine(run: &ScenarioRun, asked: &ViewArgs) -> Result<Value, Failure> {
     let claims: Vec<Value> = run
         .claims
         .iter()
@@ -147,18 +202,38 @@ pub fn machine(run: &ScenarioRun) -> Value {
         StartEnd::Refused(refused) => json::refusal(refused),
         StartEnd::Ready | StartEnd::OutOfMemory(_) => Value::Null,
     };
-    json!({
+    let verdict = verdict(run).unwrap_or_default();
+    Ok(json!({
         "schema": "plimsoll.run/1",
         "scenario": run.scenario.name,
         "seed": run.scenario.seed,
         "passed": run.passed(),
         "outcome": run.outcome.ending.as_str(),
+        "headline": ending(run),
+        "short": verdict.short,
+        "help": verdict.ways,
         "refusal": refusal,
         "claims": claims,
         "figures": json::figures(run.ran.start.figures()),
+        "measures": measures(run),
         "ledger": json::ledger(&run.ran.ledger),
+        "moment": views::moment(&run.log, asked)?,
+        "timeline": views::timeline(&run.log, asked),
+        "notes": notes(run),
         "digests": { "decisions": run.digests.decisions, "full": run.digests.full },
-    })
+    }))
+}
+
+/// What the run produced, by the names that scenarios claim; amounts and times have their unit last.
+fn measures(run: &ScenarioRun) -> Value {
+    let measure = |(name, figure): (&str, &Figure)| match figure {
+        Figure::Bytes(bytes) => (format!("{name}_bytes"), json!(bytes)),
+        Figure::Duration(time) => (format!("{name}_ns"), json!(time.0)),
+        Figure::Count(count) => (name.to_owned(), json!(count)),
+        Figure::Number(number) => (name.to_owned(), json!(number)),
+        Figure::Text(text) => (name.to_owned(), json!(text)),
+    };
+    Value::Object(run.outcome.figures().map(measure).collect::<Map<_, _>>())
 }
 
 /// One row a scenario.
@@ -170,6 +245,12 @@ pub fn table(runs: &[ScenarioRun], format: crate::args::Format) -> String {
         ("outcome", Align::Left),
         ("pool_tokens", Align::Right),
         ("free_after_graphs_bytes", Align::Right),
+        ("died_in", Align::Left),
+        ("died_at_ns", Align::Right),
+        ("least_free_bytes", Align::Right),
+        ("peak_used_tokens", Align::Right),
+        ("finished_requests", Align::Right),
+        ("steps", Align::Right),
         ("decisions_digest", Align::Left),
     ];
     let mut table = Table::new(&columns);
@@ -177,12 +258,19 @@ pub fn table(runs: &[ScenarioRun], format: crate::args::Format) -> String {
     for run in runs {
         let tokens = beside(run).first().map(|b| b.tokens.0.to_string()).unwrap_or_default();
         let left = run.ran.start.reading("after_graphs").map(|free| free.least().0.to_string());
+        let cell = |name: &str| cell(run, name);
         let cells = vec![
             run.scenario.name.clone(),
             run.passed().to_string(),
             run.outcome.ending.as_str().to_owned(),
             tokens,
             left.unwrap_or_default(),
+            cell("died_in"),
+            cell("died_at"),
+            cell("least_free"),
+            cell("peak_used_tokens"),
+            cell("finished_requests"),
+            cell("steps"),
             run.digests.decisions.clone(),
         ];
         let line: Vec<String> = cells.iter().map(|cell| csv_cell(cell)).collect();
@@ -192,5 +280,17 @@ pub fn table(runs: &[ScenarioRun], format: crate::args::Format) -> String {
     match format {
         crate::args::Format::Md => table.markdown(),
         _ => csv,
+    }
+}
+
+/// A measure as a cell: a bare number or text; empty when the run did not produce it.
+fn cell(run: &ScenarioRun, name: &str) -> String {
+    match run.outcome.get(name) {
+        None => String::new(),
+        Some(Figure::Bytes(bytes)) => bytes.to_string(),
+        Some(Figure::Duration(time)) => time.0.to_string(),
+        Some(Figure::Count(count)) => count.to_string(),
+        Some(Figure::Number(number)) => number.to_string(),
+        Some(Figure::Text(text)) => text,
     }
 }

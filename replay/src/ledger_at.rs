@@ -73,7 +73,7 @@ pub struct LedgerAt {
     pub at_ns: Option<u64>,
     /// In rank order.
     pub ranks: Vec<RankAccounts>,
-    /// After the last pass; `None` before the first.
+    /// After the last pass, with what arrived since; `None` before the first.
     pub pool: Option<PoolUse>,
 }
 
@@ -114,6 +114,11 @@ impl Reader {
         if record.kind == "serving_started" {
             self.at_ns = Some(0);
             self.pool_tokens = number(record, "pool_tokens").unwrap_or(0);
+        }
+        match (record.kind.as_str(), &mut self.pool) {
+            ("request_arrived", Some(pool)) => pool.waiting += 1,
+            ("request_refused", Some(pool)) => pool.waiting = pool.waiting.saturating_sub(1),
+            _ => {}
         }
         let at = number(record, "at_ns");
         let lasted = number(record, "elapsed_ns").unwrap_or(0);

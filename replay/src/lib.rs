@@ -1,6 +1,7 @@
 //! Scenario files, their claims, and the decision log: what goes into a run and what comes out.
 
 pub mod accounts;
+pub mod again;
 pub mod assemble;
 pub mod ballast;
 pub mod checker;
@@ -20,6 +21,7 @@ pub mod serve;
 pub mod start;
 mod start_death;
 pub mod timeline;
+pub mod verdict;
 pub mod wire;
 pub mod workload;
 pub mod yaml;

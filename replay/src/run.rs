@@ -113,6 +113,8 @@ pub struct Recording<'a> {
     pub out: &'a mut dyn Write,
     /// Text of the scenario file.
     pub scenario_text: &'a str,
+    /// Where that file was: models are found from there.
+    pub scenario_file: String,
     /// Overrides, as typed.
     pub overrides: Vec<String>,
 }
@@ -163,8 +165,7 @@ pub fn run_with(
     };
     let (text, digests) = sink.finish(closing)?;
     let log = Log::read(text.as_slice())?;
-    // wip: the checker of whole runs is on its way
-    if served.is_none() && let Some(violation) = checker::check(&log).into_iter().next() {
+    if let Some(violation) = checker::check(&log).into_iter().next() {
         return Err(RunError::Checker(violation));
     }
     Ok(ScenarioRun { scenario, assembled, ran, served, outcome, claims, digests, log, text })
@@ -204,6 +205,7 @@ impl<'a> RunSink<'a> {
         let mut file = None;
         if let Some(record) = record {
             header.push(DigestScope::Measured, "scenario_text", record.scenario_text);
+            header.push(DigestScope::Measured, "scenario_file", record.scenario_file);
             header.push(DigestScope::Measured, "overrides", record.overrides);
             file = Some(record.out);
         }

@@ -7,7 +7,7 @@ const START: &str = "tests/cli/start.yaml";
 const LOWER: &str = "engine.flags.mem-fraction-static=0.85";
 
 /// A folder of this test, empty.
-fn folder(name: &str) -> PathBuf {
+pub(super) fn folder(name: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("cli-{name}"));
     let _ = fs::remove_dir_all(&path);
     fs::create_dir_all(&path).expect("a folder for the test");
@@ -62,7 +62,7 @@ fn logs_of_equal_runs_are_equal_and_the_first_difference_is_found() {
     let two = run(&["run", START, START, "--log", &a]);
     assert_eq!(
         (two.code, two.stderr.as_str()),
-        (2, "error: --log takes one scenario; 2 are given\n")
+        (2, "error: --record takes one scenario; 2 are given\n")
     );
 }
 
@@ -110,7 +110,7 @@ fn a_closed_pipe_is_no_error() {
 
 #[test]
 fn help_texts_are_as_recorded() {
-    let verbs = ["plan", "run", "diff", "doctor", "schema", "completions", "man"];
+    let verbs = ["plan", "run", "replay", "diff", "doctor", "schema", "completions", "man"];
     let mut text = run(&["--help"]).stdout;
     for verb in verbs {
         let shown = run(&[verb, "--help"]);

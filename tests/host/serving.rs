@@ -76,7 +76,8 @@ fn life(
     let text = KIMI.replace("FRACTION", fraction).replace("ENV", environment);
     let scenario = Scenario::parse("kimi.yaml", &text, &[]).unwrap();
     let assembled = assemble::of_scenario(&scenario, Path::new("kimi.yaml")).unwrap();
-    let (mut ran, mut machine) = start::run_on(&assembled.case, make).unwrap();
+    let mut records = Vec::new();
+    let (ran, mut machine) = start::run_on(&assembled.case, make, &mut records).unwrap();
     let rank = plimsoll_core::backend::Rank(5);
     let at = |seconds| When::At(Nanos(seconds * SECOND));
     let changes = [
@@ -88,10 +89,10 @@ fn life(
         clients: &mut List::founding(),
         changes: &changes,
         limits: Limits { max_steps: 100_000, max_time: Nanos(86_400 * SECOND) },
+        interrupted: &|| false,
     };
-    let run = serve(&assembled, &ran, machine.as_mut(), load).unwrap();
-    ran.records.extend(run.records);
-    (ran.records, run.served.end)
+    let run = serve(&assembled, &ran, machine.as_mut(), load, &mut records).unwrap();
+    (records, run.served.end)
 }
 
 #[test]

@@ -65,8 +65,11 @@ pub(super) fn decisions(records: &[Record]) -> Vec<String> {
 fn on(
     case: &start::Case,
     make: impl FnOnce(&MachineSpec) -> Result<Machine, CaseError>,
-) -> Result<(Ran, Machine), String> {
-    start::run_on(case, make).map_err(|error| error.to_string())
+) -> Result<(Ran, Machine, Vec<Record>), String> {
+    let mut records = Vec::new();
+    let started = start::run_on(case, make, &mut records);
+    let (ran, machine) = started.map_err(|error| error.to_string())?;
+    Ok((ran, machine, records))
 }
 
 #[test]
@@ -84,14 +87,14 @@ fn every_scenario_starts_in_real_memory_as_on_the_simulator() {
             Ok(Box::new(machine))
         });
         let (simulated, really) = match (simulated, really) {
-            (Ok((simulated, _)), Ok(really)) => (simulated, really),
+            (Ok((ran, _, records)), Ok(really)) => ((ran, records), really),
             (simulated, really) => {
                 assert_eq!(simulated.map(|_| ()), really.map(|_| ()), "{name}");
                 continue;
             }
         };
-        let (ran, mut machine) = really;
-        assert_eq!(decisions(&simulated.records), decisions(&ran.records), "{name}");
+        let ((simulated, simulated_records), (ran, mut machine, records)) = (simulated, really);
+        assert_eq!(decisions(&simulated_records), decisions(&records), "{name}");
         assert_eq!(simulated.ledger, ran.ledger, "{name}");
         // What the accounts say is what is really mapped, host pools included.
         let print = meter.read();
@@ -104,8 +107,8 @@ fn every_scenario_starts_in_real_memory_as_on_the_simulator() {
             let real = Box::new(in_memory(m)?);
             Ok(Box::new(Ballast::new(SimBackend::new(m.clone())?, real)?))
         });
-        let (ran, _) = ballast.unwrap();
-        assert_eq!(decisions(&simulated.records), decisions(&ran.records), "{name} as ballast");
+        let (_, _, records) = ballast.unwrap();
+        assert_eq!(decisions(&simulated_records), decisions(&records), "{name} as ballast");
         touched += u64::from(print.touched > Bytes::ZERO);
     }
     assert!(touched >= 20, "only {touched} starts touched memory");

@@ -275,7 +275,8 @@ impl Memory {
         self.failed = true;
         let host = self.host_part();
         // A host pool is refused by the host, on behalf of a rank.
-        let of_host = free.is_some() && free == self.host.available;
+        let killed = !text(record, "killed_by").is_empty();
+        let of_host = killed || (free.is_some() && free == self.host.available);
         let serving = number(record, "block_bytes").is_some();
         let Some(state) = self.rank(record, found) else { return };
         let there = state.free(host);

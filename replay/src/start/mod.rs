@@ -155,7 +155,7 @@ pub struct Ran {
 ///
 /// [`CaseError`]; a start that the engine refuses is a result, not an error.
 pub fn run(case: &Case) -> Result<Ran, CaseError> {
-    run_on(case, &simulator, &mut Vec::new()).map(|(ran, _)| ran)
+    run_on(case, simulator, &mut Vec::new()).map(|(ran, _)| ran)
 }
 
 /// A machine that a start is made on.
@@ -181,7 +181,7 @@ pub fn simulator(spec: &MachineSpec) -> Result<Machine, CaseError> {
 /// [`CaseError`], also when `make` fails.
 pub fn run_on<S: DecisionSink>(
     case: &Case,
-    make: MakeMachine<'_>,
+    make: impl FnOnce(&MachineSpec) -> Result<Machine, CaseError>,
     sink: &mut S,
 ) -> Result<(Ran, Machine), CaseError> {
     let mut prepared = prepare(case)?;

@@ -124,6 +124,7 @@ impl Reader {
             "out_of_memory" | "scheduler_fatal" | "device_lost" => self.crash(record),
             "step_failed" => self.failed_pass(record),
             "run_ended" => {
+                self.used_at_end(record);
                 self.now = self.now.max(at.unwrap_or(0));
                 if !matches!(self.timeline.end, End::Crash(_)) {
                     self.timeline.end = End::Over(text(record, "outcome").to_owned());
@@ -203,6 +204,15 @@ impl Reader {
             message: text(record, "message").to_owned(),
             ..Crash::default()
         });
+    }
+
+    /// A pass that failed had taken its slots.
+    fn used_at_end(&mut self, record: &Record) {
+        let used = number(record, "used_tokens").unwrap_or(0);
+        let failed = matches!(self.timeline.end, End::Crash(_));
+        if let Some(point) = self.timeline.points.last_mut().filter(|_| failed) {
+            point.used = point.used.max(used);
+        }
     }
 
     /// The pass that the failure ended: its kind and size.

@@ -17,16 +17,15 @@ const POOL: (u64, u64) = (430, 90);
 const QUEUE: (u64, u64) = (570, 70);
 const HEIGHT: u64 = 720;
 
+/// Plain classes: renderers without CSS variables or media queries show the light colours.
 const STYLE: &str = "\
-:root{color-scheme:light dark;--ground:#fff;--ink:#1a1a1a;--dim:#667;--grid:#d5d8de;--live:#1f6feb;\
---cached:#9ec5fe;--leaked:#8250df;--others:#b08800;--pool:#2da44e;--wait:#bc4c00;--crash:#cf222e;\
---fixed:#e4e7ec}\
-@media (prefers-color-scheme:dark){:root{--ground:#0d1117;--ink:#e6edf3;--dim:#9aa4b2;--grid:#30363d;\
---live:#58a6ff;--cached:#1f4b82;--leaked:#bc8cff;--others:#d29922;--pool:#3fb950;--wait:#f0883e;\
---crash:#ff7b72;--fixed:#21262d}}\
-text{font:13px system-ui,sans-serif;fill:var(--ink)}.t{font-size:16px;font-weight:600}\
-.d{fill:var(--dim)}.g{stroke:var(--grid);stroke-width:1}.c{stroke:var(--crash);stroke-width:2}\
-.x{fill:var(--crash);font-weight:600}";
+text{font:13px system-ui,sans-serif;fill:#1a1a1a}.t{font-size:16px;font-weight:600}.d{fill:#5b6472}\
+.ground{fill:#fff}.live{fill:#1f6feb}.cached{fill:#9ec5fe}.leaked{fill:#8250df}.others{fill:#b08800}\
+.pool{fill:#2da44e}.wait{fill:#d4762c}.fixed{fill:#e4e7ec}.g{stroke:#d5d8de;stroke-width:1}\
+.asked{fill:#cf222e}.c{stroke:#cf222e;stroke-width:2}.x{fill:#cf222e;font-weight:600}\
+@media (prefers-color-scheme:dark){text{fill:#e6edf3}.d{fill:#9aa4b2}.ground{fill:#0d1117}\
+.live{fill:#58a6ff}.cached{fill:#1f4b82}.leaked{fill:#bc8cff}.others{fill:#d29922}.pool{fill:#3fb950}\
+.wait{fill:#f0883e}.fixed{fill:#21262d}.g{stroke:#30363d}.c{stroke:#ff7b72}.asked{fill:#ff7b72}.x{fill:#ff7b72}}";
 
 /// The document.
 #[must_use]
@@ -42,12 +41,13 @@ pub fn svg(timeline: &Timeline) -> String {
     );
     out.push_str(
         "<defs><pattern id=\"h\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" \
-         patternTransform=\"rotate(45)\"><rect width=\"6\" height=\"6\" fill=\"var(--others)\"/>\
-         <rect width=\"2\" height=\"6\" fill=\"var(--ground)\"/></pattern></defs>\n",
+         patternTransform=\"rotate(45)\"><rect width=\"6\" height=\"6\" class=\"others\"/>\
+         <rect width=\"2\" height=\"6\" class=\"ground\"/></pattern></defs>\n",
     );
-    let _ = writeln!(out, "<rect width=\"{wide}\" height=\"{HEIGHT}\" fill=\"var(--ground)\"/>");
+    let _ = writeln!(out, "<rect width=\"{wide}\" height=\"{HEIGHT}\" class=\"ground\"/>");
     title(&mut out, timeline);
     memory(&mut out, timeline, &columns);
+    asked(&mut out, timeline, &columns);
     pool(&mut out, timeline, &columns);
     queue(&mut out, &columns);
     time_axis(&mut out, timeline);
@@ -120,7 +120,7 @@ fn area(out: &mut String, fill: &str, bottom: u64, curves: &[(u64, u64)]) {
         let (from, to) = (column_x(index), column_x(index + 1));
         let _ = write!(path, "L{to} {}H{from}", bottom - low);
     }
-    let _ = writeln!(out, "<path fill=\"{fill}\" d=\"{path}Z\"/>");
+    let _ = writeln!(out, "<path {fill} d=\"{path}Z\"/>");
 }
 
 fn memory(out: &mut String, timeline: &Timeline, columns: &[Column]) {
@@ -141,10 +141,10 @@ fn memory(out: &mut String, timeline: &Timeline, columns: &[Column]) {
     label(out, right, "text-anchor=\"end\" class=\"d\"", "capacity (water line)");
     let mut below = vec![0_u64; columns.len()];
     let layers: [(&str, fn(&Column) -> u64); 4] = [
-        ("url(#h)", |column| column.layers.others),
-        ("var(--leaked)", |column| column.layers.leaked),
-        ("var(--live)", |column| column.layers.live),
-        ("var(--cached)", |column| column.layers.cached),
+        ("fill=\"url(#h)\"", |column| column.layers.others),
+        ("class=\"leaked\"", |column| column.layers.leaked),
+        ("class=\"live\"", |column| column.layers.live),
+        ("class=\"cached\"", |column| column.layers.cached),
     ];
     for (fill, of) in layers {
         let curves: Vec<(u64, u64)> = columns
@@ -159,7 +159,26 @@ fn memory(out: &mut String, timeline: &Timeline, columns: &[Column]) {
         area(out, fill, bottom, &curves);
     }
     fixed_band(out, timeline);
-    legend(out, bottom + BAND + 22);
+    legend(out, timeline, bottom + BAND + 22);
+}
+
+/// What the request that failed asked for, over what was held then; it reaches beyond the top.
+fn asked(out: &mut String, timeline: &Timeline, columns: &[Column]) {
+    let End::Crash(crash) = &timeline.end else { return };
+    let (top, height) = MEMORY;
+    let room = timeline.capacity.saturating_sub(timeline.floor()).max(1);
+    let held = columns.last().map_or(0, |column| column.layers.sum());
+    let low = scaled(held, room, height);
+    let high = scaled(held.saturating_add(crash.requested), room, height + 12);
+    if crash.requested > 0 && high > low {
+        let (x, y, tall) = (LEFT + WIDE - 4, top + height - high, high - low);
+        let _ = writeln!(
+            out,
+            "<rect class=\"asked\" x=\"{x}\" y=\"{y}\" width=\"8\" height=\"{tall}\"><title>{} \
+             GiB asked</title></rect>",
+            gib(crash.requested)
+        );
+    }
 }
 
 /// What does not move, as one band below the broken axis.
@@ -167,32 +186,38 @@ fn fixed_band(out: &mut String, timeline: &Timeline) {
     let top = MEMORY.0 + MEMORY.1 + 4;
     let _ = writeln!(
         out,
-        "<rect x=\"{LEFT}\" y=\"{top}\" width=\"{WIDE}\" height=\"{BAND}\" fill=\"var(--fixed)\"/>"
+        "<rect x=\"{LEFT}\" y=\"{top}\" width=\"{WIDE}\" height=\"{BAND}\" class=\"fixed\"/>"
     );
-    let held: Vec<String> = timeline
-        .fixed
+    let mut held = timeline.fixed.clone();
+    held.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    let rest = held.split_off(held.len().min(5));
+    let mut parts: Vec<String> = held
         .iter()
-        .filter(|(_, bytes)| *bytes >= 1 << 29)
-        .map(|(account, bytes)| format!("{} {}", account.label(), gib(*bytes)))
+        .map(|(account, bytes)| format!("{} {}", account.name().replace('_', " "), gib(*bytes)))
         .collect();
-    let text = format!("does not move: {}", held.join(", "));
+    if !rest.is_empty() {
+        let rest = rest.iter().fold(0_u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
+        parts.push(format!("more {}", gib(rest)));
+    }
+    let text = format!("does not move: {}", parts.join(", "));
     label(out, (LEFT + 8, top + 22), "", &text);
     label(out, (LEFT - 8, top + BAND), "text-anchor=\"end\" class=\"d\"", "0.00");
 }
 
-fn legend(out: &mut String, y: u64) {
+fn legend(out: &mut String, timeline: &Timeline, y: u64) {
     let mut x = LEFT;
     for (fill, text) in [
-        ("var(--live)", "live buffers, at most"),
-        ("var(--cached)", "cached by the allocator"),
-        ("var(--leaked)", "leaked"),
-        ("url(#h)", "other programs"),
+        ("class=\"live\"", "live buffers, at most"),
+        ("class=\"cached\"", "cached by the allocator"),
+        ("class=\"leaked\"", "leaked"),
+        ("fill=\"url(#h)\"", "other programs"),
+        ("class=\"asked\"", "asked for, and not there"),
     ] {
+        if text.starts_with("asked") && !matches!(timeline.end, End::Crash(_)) {
+            continue;
+        }
         let top = y - 11;
-        let _ = writeln!(
-            out,
-            "<rect x=\"{x}\" y=\"{top}\" width=\"12\" height=\"12\" fill=\"{fill}\"/>"
-        );
+        let _ = writeln!(out, "<rect x=\"{x}\" y=\"{top}\" width=\"12\" height=\"12\" {fill}/>");
         label(out, (x + 18, y), "", text);
         x += 48 + 7 * text.len() as u64;
     }
@@ -210,7 +235,7 @@ fn pool(out: &mut String, timeline: &Timeline, columns: &[Column]) {
     label(out, (LEFT - 8, top + height + 4), "text-anchor=\"end\" class=\"d\"", "0");
     let curves: Vec<(u64, u64)> =
         columns.iter().map(|column| (0, scaled(column.used, pool, height))).collect();
-    area(out, "var(--pool)", top + height, &curves);
+    area(out, "class=\"pool\"", top + height, &curves);
 }
 
 fn queue(out: &mut String, columns: &[Column]) {
@@ -225,16 +250,16 @@ fn queue(out: &mut String, columns: &[Column]) {
     label(out, (LEFT - 8, top + 4), "text-anchor=\"end\" class=\"d\"", &most.to_string());
     let running = |column: &Column| scaled(column.running, most, height);
     let low: Vec<(u64, u64)> = columns.iter().map(|column| (0, running(column))).collect();
-    area(out, "var(--pool)", bottom, &low);
+    area(out, "class=\"pool\"", bottom, &low);
     let high = columns
         .iter()
         .map(|column| (running(column), scaled(sum(column), most, height).max(running(column))));
-    area(out, "var(--wait)", bottom, &high.collect::<Vec<_>>());
+    area(out, "class=\"wait\"", bottom, &high.collect::<Vec<_>>());
     for (index, column) in columns.iter().enumerate().filter(|(_, column)| column.prefills > 0) {
         let (x, y) = (column_x(index), bottom + 4);
         let _ = writeln!(
             out,
-            "<rect x=\"{x}\" y=\"{y}\" width=\"2\" height=\"8\" fill=\"var(--live)\"><title>{} \
+            "<rect x=\"{x}\" y=\"{y}\" width=\"2\" height=\"8\" class=\"live\"><title>{} \
              prefill passes</title></rect>",
             column.prefills
         );
