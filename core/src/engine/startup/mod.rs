@@ -435,7 +435,7 @@ impl<B: Backend + ?Sized, S: DecisionSink> Starter<'_, B, S> {
             BackendError::HostOutOfMemory { rank, account, limit, requested, free } => {
                 let record = Record::of("out_of_memory", *rank).with("account", account.name());
                 let record = record.with("requested_bytes", requested.0).with("free_bytes", free.0);
-                record.with("killed_by", limit.name())
+                record.with("killed_by", limit.name()).with("phase", self.doing.name())
             }
             BackendError::Unknown(_) | BackendError::DeviceLost(_) => {
                 Record::new("device_lost").with("message", error.to_string().as_str())
