@@ -36,6 +36,8 @@ struct Request {
     made: u64,
     /// Whether it was part of the last pass.
     in_last: bool,
+    /// Whether it was admitted with a single token in place of its prompt, so that it must be given up.
+    token_only: bool,
     stage: Stage,
 }
 
@@ -43,6 +45,11 @@ impl Request {
     /// Whether a record may say that so many tokens were made.
     const fn may_have_made(&self, said: u64) -> bool {
         said == self.made || (self.in_last && said + 1 == self.made)
+    }
+
+    /// Whether it has all the tokens that it asked for.
+    fn is_full(&self) -> bool {
+        self.max_new.is_some_and(|most| self.made >= most)
     }
 }
 
@@ -114,6 +121,7 @@ impl Requests {
             max_new: number(record, "max_new_tokens"),
             made: 0,
             in_last: false,
+            token_only: false,
             stage: Stage::Waiting,
         };
         if self.all.insert(id, request).is_some() {
@@ -158,7 +166,8 @@ impl Requests {
             Ends::Here => done == whole,
             Ends::Later => done < whole,
         };
-        if !fits || extend == 0 || twice {
+        request.token_only = !fits && done == 1 && whole > 1 && ends == Ends::Here;
+        if (!fits && !request.token_only) || extend == 0 || twice {
             let what =
                 format!("request {id} has {whole} tokens; {prefix} and {extend} are admitted");
             found.say(record, what);
@@ -200,6 +209,9 @@ impl Requests {
         if ended || (!abort && request.stage != Stage::Running) {
             found.say(record, format!("request {id} finishes, and {}", request.stage.name()));
         }
+        if request.token_only && !abort {
+            found.say(record, format!("request {id} ends well without its prompt"));
+        }
         if !request.may_have_made(outputs) && !(abort && outputs <= request.made) {
             let made = request.made;
             found
@@ -217,13 +229,22 @@ impl Requests {
         self.batch.admitted.retain(|(other, _)| *other != id);
         if !ended {
             self.open = self.open.saturating_sub(1);
-            self.finished += 1;
+            self.finished += u64::from(!abort);
         }
+    }
+
+    /// Ids of the running requests that have all their tokens.
+    fn full(&self) -> Vec<u64> {
+        let full = |id: &&u64| self.all.get(id).is_some_and(Request::is_full);
+        self.running.iter().filter(full).copied().collect()
     }
 
     /// Whether the pass is over what was admitted and what runs; decode passes that it holds.
     fn batch_fits(&self, record: &Record, batch: &Batch, found: &mut Found) -> u64 {
-        let decodes = self.running.len() as u64;
+        let decodes = match self.left_out(record, batch).is_empty() {
+            true => self.running.len() as u64,
+            false => (self.running.len() - self.full().len()) as u64,
+        };
         let admitted = batch.admitted.len() as u64;
         let mode = if record.kind == "decode_run" { "decode" } else { text(record, "mode") };
         let (requests, steps) = match mode {
@@ -244,13 +265,26 @@ impl Requests {
         steps
     }
 
+    /// Running requests that a pass of this size leaves out: none, or all that have all their tokens.
+    fn left_out(&self, record: &Record, batch: &Batch) -> Vec<u64> {
+        let admitted = match text(record, "mode") {
+            "mixed" => batch.admitted.len(),
+            "prefill" => return Vec::new(),
+            _ => 0,
+        };
+        let (full, said) = (self.full(), count(record, "requests"));
+        let without = admitted + self.running.len() - full.len();
+        if said == without as u64 { full } else { Vec::new() }
+    }
+
     fn pass(&mut self, record: &Record, found: &mut Found) {
         let batch = std::mem::take(&mut self.batch);
         let steps = self.batch_fits(record, &batch, found);
+        let left_out = self.left_out(record, &batch);
         for request in self.all.values_mut().filter(|request| request.in_last) {
             request.in_last = false;
         }
-        for id in &self.running {
+        for id in self.running.iter().filter(|id| !left_out.contains(id)) {
             if let Some(request) = self.all.get_mut(id).filter(|_| steps > 0) {
                 request.made = request.made.saturating_add(steps);
                 request.in_last = true;

@@ -2,7 +2,7 @@
 
 use super::sglang_tape::heaviest_tape;
 use super::{Basis, Case, CaseError, ModelKind, Policy, Prepared, device_spec, weaker};
-use plimsoll_backend_sim::{DeviceSpec, HostSpec, MachineSpec};
+use plimsoll_backend_sim::{CgroupSpec, DeviceSpec, HostSpec, MachineSpec};
 use plimsoll_core::{
     device::Platform as DevicePlatform,
     engine::{
@@ -81,7 +81,7 @@ pub(super) fn prepare(case: &Case, args: &ServerArgs) -> Result<Prepared, CaseEr
         transient,
         unknown,
     };
-    let machine = MachineSpec::new(devices, HostSpec::of_available(host_available));
+    let machine = MachineSpec::new(devices, host_spec(case, host_available));
     Ok(Prepared { machine, loads, policy: Policy::Sglang(Box::new(policy)), basis })
 }
 
@@ -101,6 +101,12 @@ pub(super) fn total_seen(case: &Case) -> Figure {
 /// Host memory; without a reading there is enough for everything.
 pub(super) fn host_available(case: &Case) -> Bytes {
     case.facts.host_available.as_ref().map_or(Bytes::gib(1 << 20), |fact| fact.least())
+}
+
+/// The host with its control group, of which nothing is used when the server starts.
+pub(super) fn host_spec(case: &Case, available: Bytes) -> HostSpec {
+    let cgroup = case.facts.cgroup_limit.map(|limit| CgroupSpec { limit, used: Bytes::ZERO });
+    HostSpec { cgroup, ..HostSpec::of_available(available) }
 }
 
 fn policy(case: &Case, args: &ServerArgs) -> SglangStart {
