@@ -91,7 +91,8 @@ pub const KINDS: [Kind; 37] = [
         &["account", "place", "size_bytes", "step"],
         "the caching allocator gives memory back to the device",
     ),
-    kind("reading", Rank, &["point", "free_bytes"], "free memory at a point of the start"),
+    kind("reading", Rank, &["point", "free_bytes"], "free memory at a point of the start")
+        .or(&["measured_free_bytes"]),
     kind(
         "tenant_changed",
         Rank,

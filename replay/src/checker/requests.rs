@@ -10,6 +10,10 @@ use super::{Found, Subject, count, is_pass, is_set, number, text};
 use crate::record::Record;
 use std::collections::BTreeMap;
 
+/// How near to the limit of context or pool a request may be cut: the engines keep a page and a few tokens
+/// back.
+const NEAR_LIMIT: u64 = 300;
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     Waiting,
@@ -36,8 +40,8 @@ struct Request {
     made: u64,
     /// Whether it was part of the last pass.
     in_last: bool,
-    /// Whether it was admitted with a single token in place of its prompt, so that it must be given up.
-    token_only: bool,
+    /// Whether one token was computed in place of a prompt that is too long.
+    stub: bool,
     stage: Stage,
 }
 
@@ -45,11 +49,6 @@ impl Request {
     /// Whether a record may say that so many tokens were made.
     const fn may_have_made(&self, said: u64) -> bool {
         said == self.made || (self.in_last && said + 1 == self.made)
-    }
-
-    /// Whether it has all the tokens that it asked for.
-    fn is_full(&self) -> bool {
-        self.max_new.is_some_and(|most| self.made >= most)
     }
 }
 
@@ -75,6 +74,10 @@ pub(super) struct Requests {
     running: Vec<u64>,
     batch: Batch,
     most_running: Option<u64>,
+    /// Most tokens of a request, prompt and outputs, that context and pool allow; `None`: not known.
+    longest: Option<u64>,
+    /// Requests whose prefill the last pass ended: they neither wait nor, yet, run.
+    joined: u64,
     open: u64,
     finished: u64,
 }
@@ -82,7 +85,12 @@ pub(super) struct Requests {
 impl Subject for Requests {
     fn take(&mut self, record: &Record, found: &mut Found) {
         match record.kind.as_str() {
+            "settings_resolved" => {
+                self.longest = number(record, "context_len").filter(|n| *n > 0);
+            }
             "serving_started" => {
+                let pool = number(record, "pool_tokens");
+                self.longest = self.longest.into_iter().chain(pool).min();
                 self.most_running = number(record, "max_running_requests").filter(|n| *n > 0);
             }
             "request_arrived" => self.arrived(record, found),
@@ -121,7 +129,7 @@ impl Requests {
             max_new: number(record, "max_new_tokens"),
             made: 0,
             in_last: false,
-            token_only: false,
+            stub: false,
             stage: Stage::Waiting,
         };
         if self.all.insert(id, request).is_some() {
@@ -162,12 +170,13 @@ impl Requests {
         }
         let (done, whole) =
             (prefix.saturating_add(extend), request.prompt.saturating_add(request.made));
+        let stub = (prefix, extend, ends) == (0, 1, Ends::Here) && whole > 1 && request.made == 0;
+        request.stub |= stub;
         let fits = match ends {
-            Ends::Here => done == whole,
+            Ends::Here => done == whole || stub,
             Ends::Later => done < whole,
         };
-        request.token_only = !fits && done == 1 && whole > 1 && ends == Ends::Here;
-        if (!fits && !request.token_only) || extend == 0 || twice {
+        if !fits || extend == 0 || twice {
             let what =
                 format!("request {id} has {whole} tokens; {prefix} and {extend} are admitted");
             found.say(record, what);
@@ -209,9 +218,6 @@ impl Requests {
         if ended || (!abort && request.stage != Stage::Running) {
             found.say(record, format!("request {id} finishes, and {}", request.stage.name()));
         }
-        if request.token_only && !abort {
-            found.say(record, format!("request {id} ends well without its prompt"));
-        }
         if !request.may_have_made(outputs) && !(abort && outputs <= request.made) {
             let made = request.made;
             found
@@ -221,6 +227,9 @@ impl Requests {
             found
                 .say(record, format!("request {id} has {outputs} outputs, more than it asked for"));
         }
+        if request.stub && !abort {
+            found.say(record, format!("request {id} was not computed, and is no `abort`"));
+        }
         if !matches!(text(record, "finish"), "stop" | "length" | "abort") {
             found.say(record, format!("request {id} finishes in no known way"));
         }
@@ -229,22 +238,32 @@ impl Requests {
         self.batch.admitted.retain(|(other, _)| *other != id);
         if !ended {
             self.open = self.open.saturating_sub(1);
-            self.finished += u64::from(!abort);
+            self.finished += 1;
         }
     }
 
-    /// Ids of the running requests that have all their tokens.
-    fn full(&self) -> Vec<u64> {
-        let full = |id: &&u64| self.all.get(id).is_some_and(Request::is_full);
-        self.running.iter().filter(full).copied().collect()
+    /// Running requests that a token in flight may end by their limit: by what they asked for, which is
+    /// sure, and by context or pool, of which only the order is known here.
+    fn ending(&self) -> (Vec<u64>, Vec<u64>) {
+        let (mut sure, mut maybe) = (Vec::new(), Vec::new());
+        for id in &self.running {
+            let Some(request) = self.all.get(id).filter(|request| request.in_last) else {
+                continue;
+            };
+            let all = request.prompt.saturating_add(request.made);
+            if request.max_new.is_some_and(|most| request.made >= most) {
+                sure.push(*id);
+            } else if self.longest.is_some_and(|longest| all + NEAR_LIMIT >= longest) {
+                maybe.push(*id);
+            }
+        }
+        (sure, maybe)
     }
 
-    /// Whether the pass is over what was admitted and what runs; decode passes that it holds.
-    fn batch_fits(&self, record: &Record, batch: &Batch, found: &mut Found) -> u64 {
-        let decodes = match self.left_out(record, batch).is_empty() {
-            true => self.running.len() as u64,
-            false => (self.running.len() - self.full().len()) as u64,
-        };
+    /// Whether the pass is over what was admitted and what runs. Returns how many decode passes it holds,
+    /// and the running requests that it leaves out.
+    fn batch_fits(&self, record: &Record, batch: &Batch, found: &mut Found) -> (u64, Vec<u64>) {
+        let decodes = self.running.len() as u64;
         let admitted = batch.admitted.len() as u64;
         let mode = if record.kind == "decode_run" { "decode" } else { text(record, "mode") };
         let (requests, steps) = match mode {
@@ -253,49 +272,44 @@ impl Requests {
             _ => (admitted, 0),
         };
         let said = count(record, "requests");
-        if said != requests {
+        let missing = requests.saturating_sub(said);
+        let (mut out, maybe) =
+            if steps > 0 && missing > 0 { self.ending() } else { Default::default() };
+        if missing > out.len() as u64 {
+            out.extend(maybe);
+        }
+        if said + out.len() as u64 != requests {
             found.say(record, format!("a {mode} of {said} requests, the log has {requests}"));
         }
         if mode == "decode" && admitted > 0 {
             found.say(record, format!("{admitted} requests were admitted to no prefill"));
         }
         if mode != "decode" {
-            tokens(record, batch, requests - admitted, found);
+            tokens(record, batch, said.saturating_sub(admitted), found);
         }
-        steps
-    }
-
-    /// Running requests that a pass of this size leaves out: none, or all that have all their tokens.
-    fn left_out(&self, record: &Record, batch: &Batch) -> Vec<u64> {
-        let admitted = match text(record, "mode") {
-            "mixed" => batch.admitted.len(),
-            "prefill" => return Vec::new(),
-            _ => 0,
-        };
-        let (full, said) = (self.full(), count(record, "requests"));
-        let without = admitted + self.running.len() - full.len();
-        if said == without as u64 { full } else { Vec::new() }
+        (steps, out)
     }
 
     fn pass(&mut self, record: &Record, found: &mut Found) {
         let batch = std::mem::take(&mut self.batch);
-        let steps = self.batch_fits(record, &batch, found);
-        let left_out = self.left_out(record, &batch);
+        let (steps, out) = self.batch_fits(record, &batch, found);
         for request in self.all.values_mut().filter(|request| request.in_last) {
             request.in_last = false;
         }
-        for id in self.running.iter().filter(|id| !left_out.contains(id)) {
+        for id in self.running.iter().filter(|id| !out.contains(id)) {
             if let Some(request) = self.all.get_mut(id).filter(|_| steps > 0) {
                 request.made = request.made.saturating_add(steps);
                 request.in_last = true;
             }
         }
+        self.joined = 0;
         for (id, _) in batch.admitted.iter().filter(|(_, ends)| *ends == Ends::Here) {
             if let Some(request) = self.all.get_mut(id) {
                 request.stage = Stage::Running;
                 request.made += 1;
                 request.in_last = true;
                 self.running.push(*id);
+                self.joined += 1;
             }
         }
         self.limits(record, found);
@@ -320,8 +334,8 @@ impl Requests {
             found.say(record, format!("{finished} finished requests are said, {there} are there"));
         }
         // A request in its prefill neither runs nor waits.
-        let between =
-            self.all.values().filter(|r| matches!(r.stage, Stage::Chunk(_))).count() as u64;
+        let chunks = self.all.values().filter(|r| matches!(r.stage, Stage::Chunk(_))).count();
+        let between = (chunks as u64).saturating_add(self.joined);
         let (said, open) = (running.saturating_add(waiting), self.open);
         if said > open || said + between < open {
             found.say(record, format!("{running} run and {waiting} wait, {open} are open"));

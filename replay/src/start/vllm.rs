@@ -2,7 +2,8 @@
 
 use super::{
     Basis, Case, CaseError, ModelKind, Policy, Prepared, device_spec,
-    sglang::{free_before_load, host_available, host_spec, load, sum, total_seen},
+    host::host,
+    sglang::{free_before_load, load, sum, total_seen},
     weaker,
 };
 use plimsoll_backend_sim::{DeviceSpec, MachineSpec};
@@ -98,7 +99,7 @@ pub(super) fn prepare(case: &Case, args: &EngineArgs) -> Result<Prepared, CaseEr
             "fragmentation of the caching allocator".to_owned(),
         ],
     };
-    let machine = MachineSpec::new(devices, host_spec(case, host_available(case)));
+    let machine = MachineSpec::new(devices, host(case));
     Ok(Prepared { machine, loads, policy: Policy::Vllm(Box::new(policy)), basis })
 }
 

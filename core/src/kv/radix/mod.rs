@@ -260,6 +260,14 @@ impl RadixTree {
         order
     }
 
+    /// Every slot that the tree owns, in no order: for checks.
+    #[must_use]
+    pub fn all_slots(&self) -> Runs {
+        // What was evicted left no slots behind.
+        let runs = self.nodes.iter().flat_map(|node| node.slots.runs().iter().copied());
+        runs.collect()
+    }
+
     fn at(&self, id: NodeId) -> &Node {
         &self.nodes[id.index()]
     }

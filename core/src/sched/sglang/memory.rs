@@ -3,7 +3,7 @@
 use super::{SglangScheduler, config::FinishKey, request::Idx};
 use crate::{
     kv::{Inserted, NodeId, RadixTree, Runs},
-    sched::{Decision, Fatal},
+    sched::{Decision, Fatal, Finish},
 };
 
 /// Whether a request's tokens are kept in the prefix cache when it gives its slots back.
@@ -207,6 +207,12 @@ impl SglangScheduler {
     /// Stores the computed part of the request whose prompt goes on; to 0.5.8 its row is given back.
     pub(super) fn stash_chunked(&mut self) {
         let Some(at) = self.chunked else { return };
+        if self.requests[at].aborting && self.rules.abort_stops_chunks() {
+            self.chunked = None;
+            self.release(at, Keep::Cached);
+            self.end(at, Finish::Abort);
+            return;
+        }
         self.cache_unfinished(at);
         if !self.rules.chunks_keep_row()
             && let Some(row) = self.requests[at].row.take()

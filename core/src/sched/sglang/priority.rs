@@ -40,9 +40,8 @@ impl SglangScheduler {
     fn victims_for(&self, newcomer: Idx, budget: &Budget) -> Option<Vec<Idx>> {
         let threshold = i128::from(self.config.priority?.threshold);
         let mut candidates = self.running.clone();
-        if self.rules.filters_each_turn() {
-            candidates.retain(|at| self.requests[*at].finished.is_none());
-        }
+        // 0.5.8 looks at finished ones too, and frees their slots a second time; that is not followed.
+        candidates.retain(|at| self.requests[*at].finished.is_none());
         candidates.sort_by_key(|at| std::cmp::Reverse((self.rank(*at), self.requests[*at].entry)));
         let request = &self.requests[newcomer];
         let wanted = signed(request.extend) + request.reserve();

@@ -85,8 +85,8 @@ impl Request {
     pub(super) fn next_token(&self, ids: OutputIds) -> u64 {
         match self.input {
             Input::Given => ids.token(self.id, self.outputs, self.output_len),
-            // Any token: it is never matched.
-            Input::Replaced => ids.token(self.id, self.outputs, 0),
+            // The same one-token prompt leads to the same token.
+            Input::Replaced => ids.eos.wrapping_add(1),
         }
     }
 
