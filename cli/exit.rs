@@ -27,6 +27,11 @@ impl Failure {
     pub fn input(message: impl ToString) -> Self {
         Self { code: BAD_INPUT, message: message.to_string() }
     }
+
+    /// No device, or none that can be used: exit 3.
+    pub fn no_device(message: impl ToString) -> Self {
+        Self { code: NO_DEVICE, message: message.to_string() }
+    }
 }
 
 /// The code of a verb that ran.

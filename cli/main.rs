@@ -2,6 +2,7 @@
 #![allow(unreachable_pub, reason = "a binary has no public items")]
 
 mod args;
+mod bodies;
 mod commands;
 mod exit;
 mod interrupt;

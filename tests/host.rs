@@ -6,8 +6,7 @@ mod conformance;
 #[cfg(target_os = "linux")]
 mod control_group;
 mod faulty;
+mod lives;
 mod lockstep;
 #[cfg(target_os = "linux")]
 mod resident;
-mod serving;
-mod starts;

@@ -16,6 +16,8 @@ mod checker;
 #[cfg(test)]
 mod cli;
 #[cfg(test)]
+mod cuda;
+#[cfg(test)]
 mod fuzz_smoke;
 #[cfg(test)]
 mod host;

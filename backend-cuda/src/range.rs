@@ -33,7 +33,9 @@ impl Range {
         size: Bytes,
     ) -> Result<Self, Failure> {
         let page = card.facts().page;
-        let size = size.max(Bytes(1)).round_up_to(page);
+        // A size near 2^64 has no multiple above it, and no addresses.
+        let pages = size.0.max(1).checked_next_multiple_of(page.0.max(1));
+        let size = Bytes(pages.ok_or(Failure::OutOfMemory)?);
         let addresses = AddressRange::reserve(card, size)?;
         Ok(Self { rank, account, size, page, parts: BTreeMap::new(), addresses })
     }
@@ -50,7 +52,7 @@ impl Range {
 
     /// Whether `size` bytes at `offset` are whole pages of the range.
     pub(crate) fn fits(&self, offset: Bytes, size: Bytes) -> bool {
-        let whole = |bytes: Bytes| bytes.round_up_to(self.page) == bytes;
+        let whole = |bytes: Bytes| bytes.0.is_multiple_of(self.page.0);
         let end = offset.saturating_add(size);
         size > Bytes::ZERO && whole(offset) && whole(size) && end <= self.size
     }

@@ -3,6 +3,7 @@
 use super::views;
 use crate::{
     args::{BackendName, Format, Observe, RunArgs},
+    bodies,
     exit::{self, Failure},
     interrupt::Interrupt,
     output::{self, Output},
@@ -68,18 +69,19 @@ pub fn run(args: &RunArgs, format: Format, output: &Output) -> Result<u8, Failur
     })
 }
 
-/// Real bodies are asked for by name.
+/// What a real machine can be asked for, and whether it is there.
 fn supported(args: &RunArgs) -> Result<(), Failure> {
-    let body = match args.backend {
-        BackendName::Sim if args.observe == Observe::Device => {
-            let message = "--observe device needs a device: --backend host or --backend cuda";
-            return Err(Failure::input(message));
-        }
-        BackendName::Sim => return Ok(()),
-        BackendName::Host => "host",
-        BackendName::Cuda => "cuda",
-    };
-    Err(Failure::input(format!("--backend {body} is not built into `run` yet")))
+    if args.observe == Observe::Device {
+        let message =
+            "--observe device is for servers that serve; a scenario runs on declared readings";
+        return Err(Failure::input(message));
+    }
+    if args.backend != BackendName::Sim && args.threads > 1 {
+        return Err(Failure::input(
+            "a real machine runs one scenario at a time: leave out --threads",
+        ));
+    }
+    bodies::is_there(args.backend).map_err(Failure::no_device)
 }
 
 /// Runs the files, several at a time where that was asked for; results in the order of the files.
@@ -118,7 +120,9 @@ fn one(file: &Path, overrides: &[Override], args: &RunArgs, interrupt: &Interrup
     let scenario = Scenario::load(file, overrides).map_err(|problems| problems.render())?;
     let place = |error: &dyn std::fmt::Display| format!("error: {}: {error}", file.display());
     let interrupted = || interrupt.is_asked();
-    let mut options = RunOptions { interrupted: &interrupted, ..RunOptions::default() };
+    let machine = bodies::machine(args.backend);
+    let mut options =
+        RunOptions { interrupted: &interrupted, machine: &machine, ..RunOptions::default() };
     let Some(path) = &args.record else {
         return run_with(scenario, file, options).map_err(|error| place(&error));
     };

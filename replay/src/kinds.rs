@@ -91,7 +91,8 @@ pub const KINDS: [Kind; 37] = [
         &["account", "place", "size_bytes", "step"],
         "the caching allocator gives memory back to the device",
     ),
-    kind("reading", Rank, &["point", "free_bytes"], "free memory at a point of the start"),
+    kind("reading", Rank, &["point", "free_bytes"], "free memory at a point of the start")
+        .or(&["measured_free_bytes"]),
     kind(
         "tenant_changed",
         Rank,
@@ -210,7 +211,8 @@ pub const KINDS: [Kind; 37] = [
         &["account", "requested_bytes"],
         "the machine refuses a segment of `requested_bytes`; `capacity_bytes` in place of \
          `free_bytes` when it can never fit. While serving: the block that was wanted, what the \
-         allocator had, the buffer, and PyTorch's words. Without a rank: the host",
+         allocator had, the buffer, and PyTorch's words. Host memory: `killed_by`, the limit that was \
+         reached. Without a rank: the host",
     )
     .or(&[
         "free_bytes", "capacity_bytes", "block_bytes", "allocated_bytes", "reserved_bytes",

@@ -19,6 +19,7 @@ pub mod run;
 pub mod scenario;
 pub mod serve;
 pub mod start;
+mod start_death;
 pub mod timeline;
 pub mod verdict;
 pub mod wire;

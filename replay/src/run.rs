@@ -9,6 +9,7 @@ use crate::{
     scenario::{FIGURES, Scenario},
     serve::{self, Load, ServeError, ServedRun},
     start::{self, CaseError, MakeMachine, Ran},
+    start_death,
     wire::{Closing, Log, LogWriter, WireError},
 };
 use plimsoll_core::{
@@ -265,7 +266,7 @@ pub fn outcome_of(ran: &Ran, served: Option<&ServedRun>) -> Outcome {
     let mut outcome = match &ran.start.end {
         StartEnd::Ready => Outcome::started(),
         StartEnd::Refused(refused) => Outcome::refused(refused.code),
-        StartEnd::OutOfMemory(_) => Outcome::out_of_memory(),
+        StartEnd::OutOfMemory(error) => start_death::outcome(error),
     };
     let known = |name: &str| FIGURES.iter().any(|spec| spec.name == name);
     let mut put = |name: &str, figure: Option<Figure>| {

@@ -379,6 +379,44 @@ fn results_that_come_one_pass_late_are_accepted() {
 }
 
 #[test]
+fn a_decode_may_leave_out_only_who_is_at_the_limit() {
+    let run = |limit: u64| {
+        let mut life = Life::serving(1);
+        life.arrive(0, 300, limit);
+        life.arrive(1, 200, 50);
+        life.take(2 * MIB);
+        life.admit(0, 0, 300, 0);
+        life.admit(1, 0, 200, 0);
+        life.pass("prefill", 2, (500, 0), 2);
+        life.decode(4);
+        // Five tokens were made by both; the next pass is of one request.
+        life.decode_of(1, 1);
+        life.finish(0, 5, 305);
+        let mut log = life.log();
+        log.complete = false;
+        what(&log)
+    };
+    assert_eq!(run(5), [""; 0]);
+    assert!(run(6)[0].contains("a decode of 1 requests, the log has 2"));
+}
+
+#[test]
+fn a_prompt_that_is_given_up_is_one_token_and_an_abort() {
+    let run = |finish: &str| {
+        let mut life = Life::serving(1);
+        life.arrive(0, 300_000, 5);
+        life.take(2 * MIB);
+        life.admit(0, 0, 1, 0);
+        life.pass("prefill", 1, (1, 0), 1);
+        life.finish_as(0, 1, 1, finish);
+        life.end("finished");
+        what(&life.log())
+    };
+    assert_eq!(run("abort"), [""; 0]);
+    assert!(run("length")[0].contains("was not computed, and is no `abort`"));
+}
+
+#[test]
 fn every_kind_of_the_life_is_in_the_table_and_has_a_sentence() {
     for life in [survives(), dies(), fatal()] {
         for record in life.log().records {

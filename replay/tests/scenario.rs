@@ -300,7 +300,7 @@ fn companions(path: &str) -> Vec<&'static str> {
         }
         _ => "events=[{at: before_load, others_hold: 0 B}]",
     };
-    let mut set = vec![group, event];
+    let mut set = vec![group, event, "machine.others_on_host=1 GiB"];
     if path.starts_with("machine.weaker") {
         set.extend(["machine.weaker={rank: 0, capacity: 1 GiB}", "machine.ranks=8"]);
     }

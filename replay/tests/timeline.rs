@@ -148,7 +148,8 @@ fn moments_that_are_not_there_are_said() {
 fn times_are_short() {
     let cases = [(0, "0 ms"), (900, "0 us"), (12_000, "12 us"), (999 * MS, "999 ms")];
     let more = [(12_450 * MS, "12.4 s"), (119_999 * MS, "119.9 s"), (200_000 * MS, "3 min 20 s")];
-    for (ns, expected) in cases.into_iter().chain(more) {
+    let longer = [(7_260_000 * MS, "2 h 1 min"), (1_436_401_376 * MS, "16 d 15 h")];
+    for (ns, expected) in cases.into_iter().chain(more).chain(longer) {
         assert_eq!(time(ns), expected);
     }
 }

@@ -5,6 +5,7 @@ use plimsoll_core::units::{Bytes, GIB};
 use plimsoll_replay::{
     outcome::Figure,
     run::{RunError, run_scenario},
+    scenario::Ending,
 };
 use std::path::Path;
 
@@ -63,4 +64,18 @@ fn ranks_too_far_apart_are_refused() {
     let set = ["machine.weaker={rank: 1, others_hold: 20 GiB}"];
     let run = run_scenario(parse(START, &set).unwrap(), Path::new("weaker.yaml")).unwrap();
     assert!(run.outcome.refusal.is_some(), "{:?}", run.outcome);
+}
+
+/// A host pool takes what is available: RAM less what others hold, unless a reading says otherwise.
+#[test]
+fn the_host_is_what_is_said_of_it() {
+    let hicache = "engine.flags.hicache-size=80";
+    let on = "engine.flags.enable-hierarchical-cache=true";
+    let ends = |host: &str| {
+        let set = [hicache, on, host, "machine.others_on_host=40 GiB"];
+        run_scenario(parse(START, &set).unwrap(), Path::new("weaker.yaml")).unwrap().outcome.ending
+    };
+    // Two ranks want 80 GB each.
+    assert_eq!(ends("machine.ram=300 GiB"), Ending::Started);
+    assert_ne!(ends("machine.ram=150 GiB"), Ending::Started);
 }

@@ -330,6 +330,9 @@ fn weaker_ranks_are_read() {
         (machine.others_at_start(1), machine.others_at_start(0)),
         (Some(Bytes(3 * GIB)), None)
     );
+    let both = parse(text, &["machine.host_available=53 GiB"]).unwrap_err();
+    assert!(both.list[0].message.contains("together above `machine.ram`"), "{both}");
+    assert!(parse(text, &["machine.host_available=52 GiB"]).is_ok());
     let above = parse(text, &["machine.weaker.rank=2", "machine.page_cache=65 GiB"]).unwrap_err();
     assert_eq!(above.list.len(), 2, "{above}");
 }
@@ -386,6 +389,11 @@ fn what_cannot_be_is_refused() {
         ),
         ("events: [{ at: 1 s, others_hold: 1 B }]\n".into(), Code::Contradiction, "lies after the start"),
         ("expect: { outcome: hung }\n".into(), Code::Contradiction, "no request reaches the server"),
+        (
+            events("{ at: 1 s, host_others_grow: { by: 1 B, over: 9 s } }"),
+            Code::MissingKey,
+            "begins at what others hold of the host, which is not known",
+        ),
         ("limits: { max_steps: 0 }\n".into(), bad, "cannot be `0`"),
     ];
     for (text, code, part) in cases {

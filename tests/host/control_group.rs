@@ -235,6 +235,30 @@ fn under_a_broker_too_little_memory_is_an_answer() {
     }
 }
 
+/// The command lowers what it touches to half of what its group leaves, and lives through the founding crash.
+#[test]
+fn the_command_runs_the_founding_crash_in_a_small_group() {
+    let name = format!("plimsoll-{}-command", std::process::id());
+    let group = match Group::new(&name, Bytes::mib(320)) {
+        Ok(group) => group,
+        Err(why) => {
+            eprintln!("skipped: no control group with a memory limit can be made here: {why}");
+            return;
+        }
+    };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let log = std::env::temp_dir().join(format!("{name}.jsonl"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+    command.args(["run", "--backend", "host", "--record"]).arg(&log);
+    command.arg(root.join("scenarios/founding/margin-0.93.yaml"));
+    let status = group.run(&command);
+    assert_eq!((status.code(), group.kills()), (Some(0), 0));
+    let read = Log::read(BufReader::new(File::open(&log).unwrap())).unwrap();
+    let _ = fs::remove_file(&log);
+    assert!(read.complete);
+    assert_eq!(read.digests_agree(), Some(true));
+}
+
 #[test]
 #[ignore = "run by its parents in a control group"]
 fn victim() {

@@ -13,7 +13,7 @@ use crate::open::{CardState, RankState, open};
 use crate::range::Range;
 use crate::spec::{CudaSpec, PAGE, Share};
 use plimsoll_core::{
-    backend::{BackendError, Place, RangeId, Rank, SegmentId},
+    backend::{BackendError, HostLimit, Place, RangeId, Rank, SegmentId},
     memory::ledger::Account,
     units::Bytes,
 };
@@ -155,7 +155,8 @@ impl CudaBackend {
             Share::Declared(share) => share.granularity,
         };
         let capacity = self.usable(rank)?;
-        let requested = size.round_up_to(granularity);
+        // A size near 2^64 has no multiple above it.
+        let requested = if size > capacity { size } else { size.round_up_to(granularity) };
         if requested > capacity {
             return Err(BackendError::TooLarge { rank, account, requested, capacity });
         }
@@ -188,7 +189,7 @@ impl CudaBackend {
         &mut self,
         ask: Ask,
         size: Bytes,
-        make: impl Fn(&Rc<Card>) -> Result<T, Failure>,
+        mut make: impl FnMut(&Rc<Card>) -> Result<T, Failure>,
     ) -> Result<T, BackendError> {
         let at = self.rank(ask.rank)?.card;
         let state = self.cards.get_mut(at).ok_or(BackendError::Unknown("rank"))?;
@@ -198,13 +199,18 @@ impl CudaBackend {
         }
         let way = size.round_up_to(PAGE) + PAGE;
         let filler = state.filler.size();
-        if filler == Bytes::ZERO {
-            return Err(ask.refused(Failure::OutOfMemory));
+        if filler > Bytes::ZERO {
+            let less = filler.saturating_sub(way);
+            state.filler.set(&state.card, less).map_err(|failure| ask.refused(failure))?;
+            self.counters.filler_given += filler.saturating_sub(state.filler.size());
+            match make(&state.card) {
+                Err(Failure::OutOfMemory) => {}
+                done => return done.map_err(|failure| ask.refused(failure)),
+            }
         }
-        let less = filler.saturating_sub(way);
-        state.filler.set(&state.card, less).map_err(|failure| ask.refused(failure))?;
-        self.counters.filler_given += filler.saturating_sub(state.filler.size());
-        make(&state.card).map_err(|failure| ask.refused(failure))
+        // The card holds less than was declared: what it really has is the answer.
+        let (free, _) = state.card.memory().map_err(Failure::plain)?;
+        Err(Ask { free: free.min(ask.free), ..ask }.refused(Failure::OutOfMemory))
     }
 
     /// What a plain allocation is charged: what was asked under a declaration; on a whole card
@@ -261,12 +267,18 @@ impl CudaBackend {
         if requested > capacity {
             return Err(BackendError::TooLarge { rank, account, requested, capacity });
         }
-        let ask = Ask { rank, account, requested, free: self.host.available()? };
-        if requested > ask.free {
-            return Err(ask.refused(Failure::OutOfMemory));
+        let (limit, free) = (HostLimit::Host, self.host.available()?);
+        let refused = |failure| match failure {
+            Failure::OutOfMemory => {
+                BackendError::HostOutOfMemory { rank, account, limit, requested, free }
+            }
+            other => other.plain(),
+        };
+        if requested > free {
+            return Err(refused(Failure::OutOfMemory));
         }
         let holding = if size > Bytes::ZERO && self.host.may_pin(size) {
-            Holding::Host(Pinned::take(&card, size).map_err(|failure| ask.refused(failure))?)
+            Holding::Host(Pinned::take(&card, size).map_err(refused)?)
         } else {
             Holding::Nothing
         };

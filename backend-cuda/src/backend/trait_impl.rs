@@ -6,8 +6,8 @@ use crate::range::Range;
 use crate::spec::Share;
 use plimsoll_core::{
     backend::{
-        Backend, BackendError, KvMove, MemoryReading, Place, RangeId, Rank, SegmentId, StepReport,
-        StepWork,
+        Backend, BackendError, HostLimit, KvMove, MemoryReading, Place, RangeId, Rank, SegmentId,
+        StepReport, StepWork,
     },
     memory::ledger::Account,
     units::{Bytes, Nanos},
@@ -54,20 +54,19 @@ impl Backend for CudaBackend {
         let account = Account::OtherPrograms;
         let requested = held.saturating_sub(before);
         let ask = Ask { rank, account, requested, free: self.free_of(rank)? };
-        let state = self.rank(rank)?;
-        let foreign = match state.share {
+        if requested > ask.free {
+            return Err(ask.refused(Failure::OutOfMemory));
+        }
+        let foreign = match self.rank(rank)?.share {
             Share::Whole => self.card(rank)?.card.facts().foreign.unwrap_or_default(),
-            Share::Declared(_) if requested > ask.free => {
-                return Err(ask.refused(Failure::OutOfMemory));
-            }
             Share::Declared(_) => Bytes::ZERO,
         };
         // Taken out while it changes: the filler of the same card may have to give way.
-        let ballast = std::cell::RefCell::new(std::mem::take(&mut self.rank_mut(rank)?.ballast));
+        let mut ballast = std::mem::take(&mut self.rank_mut(rank)?.ballast);
         let target = held.saturating_sub(foreign);
-        let answer = self.take(ask, requested, |card| ballast.borrow_mut().set(card, target));
+        let answer = self.take(ask, requested, |card| ballast.set(card, target));
         let state = self.rank_mut(rank)?;
-        state.ballast = ballast.into_inner();
+        state.ballast = ballast;
         answer?;
         state.others = match state.share {
             Share::Whole => foreign + state.ballast.size(),
@@ -123,8 +122,8 @@ impl Backend for CudaBackend {
         let before = self.host.others;
         if held > before.saturating_add(free) {
             let requested = held.saturating_sub(before);
-            let (rank, account) = (Rank(0), Account::OtherPrograms);
-            return Err(BackendError::OutOfMemory { rank, account, requested, free });
+            let (rank, account, limit) = (Rank(0), Account::OtherPrograms, HostLimit::Host);
+            return Err(BackendError::HostOutOfMemory { rank, account, limit, requested, free });
         }
         self.host.others = held;
         Ok(())
@@ -160,10 +159,9 @@ impl Backend for CudaBackend {
             ask => ask?,
         };
         // Taken out while it changes: the filler of the same card may have to give way.
-        let held = self.ranges.remove(&range).ok_or(BackendError::Unknown("range"))?;
-        let held = std::cell::RefCell::new(held);
-        let answer = self.take(ask, size, |_| held.borrow_mut().map(offset, size));
-        self.ranges.insert(range, held.into_inner());
+        let mut held = self.ranges.remove(&range).ok_or(BackendError::Unknown("range"))?;
+        let answer = self.take(ask, size, |_| held.map(offset, size));
+        self.ranges.insert(range, held);
         answer?;
         self.rank_mut(rank)?.accounts.charge(account, size);
         Ok(())

@@ -297,7 +297,7 @@ fn host_pools() {
     let counted = take(&mut machine, 100).unwrap();
     assert_eq!(machine.report().host_accounted_only, Bytes::mib(100));
     assert_eq!(machine.host_available().unwrap(), Bytes::mib(140));
-    assert!(matches!(take(&mut machine, 141), Err(BackendError::OutOfMemory { .. })));
+    assert!(matches!(take(&mut machine, 141), Err(BackendError::HostOutOfMemory { .. })));
     assert!(matches!(take(&mut machine, 301), Err(BackendError::TooLarge { .. })));
     machine.free(counted).unwrap();
     machine.free(pinned).unwrap();

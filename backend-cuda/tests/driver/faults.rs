@@ -1,7 +1,7 @@
 //! Faults at every point: a refused request changes nothing, a lost device is an answer, and nothing
 //! leaks or panics.
 
-use super::ballast::{share, three_ranks};
+use super::ballast::{HOST, share, three_ranks};
 use super::support::{CHILD, Ended, build, child as run_child};
 use plimsoll_backend_cuda::{CudaBackend, CudaSpec, OpenError, Share};
 use plimsoll_core::{
@@ -52,7 +52,7 @@ impl Life {
                 self.answers.done += 1;
                 return Some(value);
             }
-            Err(BackendError::OutOfMemory { .. }) => {
+            Err(BackendError::OutOfMemory { .. } | BackendError::HostOutOfMemory { .. }) => {
                 self.answers.out_of_memory += 1;
                 assert_eq!(see(&mut self.machine), before, "a refusal changed something");
             }
@@ -161,7 +161,8 @@ fn child() {
     let Some(part) = std::env::var_os(CHILD) else { return };
     match part.to_str().unwrap() {
         "declared" => live(&three_ranks(Bytes::mib(2))),
-        "whole" => live(&CudaSpec::whole_cards(2)),
+        // A live host reading would move while another process runs.
+        "whole" => live(&CudaSpec { host: HOST, ..CudaSpec::whole_cards(2) }),
         "split" => split(),
         other => panic!("no part {other}"),
     }

@@ -9,7 +9,7 @@ pub use models::{ModelAsk, ModelFigures, find_model};
 
 use crate::{
     scenario::{self, Scenario},
-    start::{CapacityReading, Case, CaseLaunch, Fact, Facts},
+    start::{CapacityReading, Case, CaseLaunch, Fact, Facts, HostMemory},
 };
 use plimsoll_catalog::{devices, files::HubPaths};
 use plimsoll_core::{
@@ -227,6 +227,11 @@ fn facts_of_scenario(scenario: &Scenario) -> Facts {
         graph_memory: fact(&r.graph_memory),
         others: None,
         weaker: scenario.machine.weaker.0.clone(),
+        host: HostMemory {
+            ram: scenario.machine.ram,
+            page_cache: scenario.machine.page_cache,
+            others: scenario.machine.others_on_host,
+        },
         total: fact(&r.total),
         non_torch: fact(&r.non_torch),
         activation_peak: fact(&r.activation_peak),

@@ -10,6 +10,10 @@ use super::{Found, Subject, count, is_pass, is_set, number, text};
 use crate::record::Record;
 use std::collections::BTreeMap;
 
+/// How near to the limit of context or pool a request may be cut: the engines keep a page and a few tokens
+/// back.
+const NEAR_LIMIT: u64 = 300;
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     Waiting,
@@ -36,6 +40,8 @@ struct Request {
     made: u64,
     /// Whether it was part of the last pass.
     in_last: bool,
+    /// Whether one token was computed in place of a prompt that is too long.
+    stub: bool,
     stage: Stage,
 }
 
@@ -68,6 +74,10 @@ pub(super) struct Requests {
     running: Vec<u64>,
     batch: Batch,
     most_running: Option<u64>,
+    /// Most tokens of a request, prompt and outputs, that context and pool allow; `None`: not known.
+    longest: Option<u64>,
+    /// Requests whose prefill the last pass ended: they neither wait nor, yet, run.
+    joined: u64,
     open: u64,
     finished: u64,
 }
@@ -75,7 +85,12 @@ pub(super) struct Requests {
 impl Subject for Requests {
     fn take(&mut self, record: &Record, found: &mut Found) {
         match record.kind.as_str() {
+            "settings_resolved" => {
+                self.longest = number(record, "context_len").filter(|n| *n > 0);
+            }
             "serving_started" => {
+                let pool = number(record, "pool_tokens");
+                self.longest = self.longest.into_iter().chain(pool).min();
                 self.most_running = number(record, "max_running_requests").filter(|n| *n > 0);
             }
             "request_arrived" => self.arrived(record, found),
@@ -114,6 +129,7 @@ impl Requests {
             max_new: number(record, "max_new_tokens"),
             made: 0,
             in_last: false,
+            stub: false,
             stage: Stage::Waiting,
         };
         if self.all.insert(id, request).is_some() {
@@ -154,8 +170,10 @@ impl Requests {
         }
         let (done, whole) =
             (prefix.saturating_add(extend), request.prompt.saturating_add(request.made));
+        let stub = (prefix, extend, ends) == (0, 1, Ends::Here) && whole > 1 && request.made == 0;
+        request.stub |= stub;
         let fits = match ends {
-            Ends::Here => done == whole,
+            Ends::Here => done == whole || stub,
             Ends::Later => done < whole,
         };
         if !fits || extend == 0 || twice {
@@ -209,6 +227,9 @@ impl Requests {
             found
                 .say(record, format!("request {id} has {outputs} outputs, more than it asked for"));
         }
+        if request.stub && !abort {
+            found.say(record, format!("request {id} was not computed, and is no `abort`"));
+        }
         if !matches!(text(record, "finish"), "stop" | "length" | "abort") {
             found.say(record, format!("request {id} finishes in no known way"));
         }
@@ -221,8 +242,27 @@ impl Requests {
         }
     }
 
-    /// Whether the pass is over what was admitted and what runs; decode passes that it holds.
-    fn batch_fits(&self, record: &Record, batch: &Batch, found: &mut Found) -> u64 {
+    /// Running requests that a token in flight may end by their limit: by what they asked for, which is
+    /// sure, and by context or pool, of which only the order is known here.
+    fn ending(&self) -> (Vec<u64>, Vec<u64>) {
+        let (mut sure, mut maybe) = (Vec::new(), Vec::new());
+        for id in &self.running {
+            let Some(request) = self.all.get(id).filter(|request| request.in_last) else {
+                continue;
+            };
+            let all = request.prompt.saturating_add(request.made);
+            if request.max_new.is_some_and(|most| request.made >= most) {
+                sure.push(*id);
+            } else if self.longest.is_some_and(|longest| all + NEAR_LIMIT >= longest) {
+                maybe.push(*id);
+            }
+        }
+        (sure, maybe)
+    }
+
+    /// Whether the pass is over what was admitted and what runs. Returns how many decode passes it holds,
+    /// and the running requests that it leaves out.
+    fn batch_fits(&self, record: &Record, batch: &Batch, found: &mut Found) -> (u64, Vec<u64>) {
         let decodes = self.running.len() as u64;
         let admitted = batch.admitted.len() as u64;
         let mode = if record.kind == "decode_run" { "decode" } else { text(record, "mode") };
@@ -232,36 +272,44 @@ impl Requests {
             _ => (admitted, 0),
         };
         let said = count(record, "requests");
-        if said != requests {
+        let missing = requests.saturating_sub(said);
+        let (mut out, maybe) =
+            if steps > 0 && missing > 0 { self.ending() } else { Default::default() };
+        if missing > out.len() as u64 {
+            out.extend(maybe);
+        }
+        if said + out.len() as u64 != requests {
             found.say(record, format!("a {mode} of {said} requests, the log has {requests}"));
         }
         if mode == "decode" && admitted > 0 {
             found.say(record, format!("{admitted} requests were admitted to no prefill"));
         }
         if mode != "decode" {
-            tokens(record, batch, requests - admitted, found);
+            tokens(record, batch, said.saturating_sub(admitted), found);
         }
-        steps
+        (steps, out)
     }
 
     fn pass(&mut self, record: &Record, found: &mut Found) {
         let batch = std::mem::take(&mut self.batch);
-        let steps = self.batch_fits(record, &batch, found);
+        let (steps, out) = self.batch_fits(record, &batch, found);
         for request in self.all.values_mut().filter(|request| request.in_last) {
             request.in_last = false;
         }
-        for id in &self.running {
+        for id in self.running.iter().filter(|id| !out.contains(id)) {
             if let Some(request) = self.all.get_mut(id).filter(|_| steps > 0) {
                 request.made = request.made.saturating_add(steps);
                 request.in_last = true;
             }
         }
+        self.joined = 0;
         for (id, _) in batch.admitted.iter().filter(|(_, ends)| *ends == Ends::Here) {
             if let Some(request) = self.all.get_mut(id) {
                 request.stage = Stage::Running;
                 request.made += 1;
                 request.in_last = true;
                 self.running.push(*id);
+                self.joined += 1;
             }
         }
         self.limits(record, found);
@@ -286,8 +334,8 @@ impl Requests {
             found.say(record, format!("{finished} finished requests are said, {there} are there"));
         }
         // A request in its prefill neither runs nor waits.
-        let between =
-            self.all.values().filter(|r| matches!(r.stage, Stage::Chunk(_))).count() as u64;
+        let chunks = self.all.values().filter(|r| matches!(r.stage, Stage::Chunk(_))).count();
+        let between = (chunks as u64).saturating_add(self.joined);
         let (said, open) = (running.saturating_add(waiting), self.open);
         if said > open || said + between < open {
             found.say(record, format!("{running} run and {waiting} wait, {open} are open"));

@@ -1,6 +1,7 @@
 //! Checks across keys of a running server: groups, events in time, claims about what they do.
 
 use super::{
+    changes::Place,
     check::Finding,
     events::{Event, EventAt, Happening, Ranks},
     expect::Ending,
@@ -16,6 +17,7 @@ pub(super) fn all(scenario: &Scenario, found: &mut Vec<Finding>) {
     too_many(scenario, found);
     overlaps(scenario, found);
     host(scenario, found);
+    host_growth(scenario, found);
 }
 
 fn event_path(at: usize) -> KeyPath {
@@ -122,6 +124,23 @@ fn overlaps(scenario: &Scenario, found: &mut Vec<Finding>) {
     }
 }
 
+/// A growth by an amount on the host begins at what others hold there, which must be known.
+fn host_growth(scenario: &Scenario, found: &mut Vec<Finding>) {
+    if scenario.machine.others_on_host.is_some() {
+        return;
+    }
+    let mut events: Vec<(usize, &Event)> = scenario.events.iter().enumerate().collect();
+    events.sort_by_key(|(_, event)| event.at);
+    let first = events.into_iter().find(|(_, event)| event.reaches(Place::Host));
+    if let Some((at, Event { what: Happening::HostOthersGrow(_), .. })) = first {
+        let path = event_path(at).key("host_others_grow");
+        let message =
+            format!("`{path}` begins at what others hold of the host, which is not known");
+        let paths = [path, KeyPath::of("machine.others_on_host")];
+        found.push(Finding::new(&paths, message).missing().help("add `machine.others_on_host`"));
+    }
+}
+
 /// What is on the host fits into it.
 fn host(scenario: &Scenario, found: &mut Vec<Finding>) {
     let machine = &scenario.machine;
@@ -138,5 +157,19 @@ fn host(scenario: &Scenario, found: &mut Vec<Finding>) {
             let paths = [path, KeyPath::of("machine.ram")];
             found.push(Finding::new(&paths, message).allowed(format!("up to {ram}")));
         }
+    }
+    if let (Some(available), Some(others)) = (machine.host_available, machine.others_on_host)
+        && available.saturating_add(others) > ram
+        && available <= ram
+        && others <= ram
+    {
+        let path = KeyPath::of("machine.others_on_host");
+        let message = format!(
+            "`{path}` is {others}, and `machine.host_available` is {available}: together above \
+             `machine.ram`, which is {ram}"
+        );
+        let paths = [path, KeyPath::of("machine.host_available"), KeyPath::of("machine.ram")];
+        let rest = ram.saturating_sub(available);
+        found.push(Finding::new(&paths, message).allowed(format!("up to {rest}")));
     }
 }

@@ -1,6 +1,6 @@
 //! Values that are measured, declared or calibrated, and how a row of the ledger says where it is from.
 
-use super::Basis;
+use super::{Basis, HostMemory};
 use crate::scenario::WeakerRank;
 use plimsoll_core::{
     engine::startup::Start,
@@ -78,6 +78,8 @@ pub struct Facts {
     pub working_set: Option<Fact>,
     /// Ranks whose device has less than the others.
     pub weaker: Vec<WeakerRank>,
+    /// The host's memory besides what programs can still take of it.
+    pub host: HostMemory,
     /// Host memory that programs can still take.
     pub host_available: Option<Fact>,
     /// What the control group allows in all.

@@ -1,6 +1,7 @@
 //! From a launch, a model and a machine to a start on the simulator: the same for `plan` and `run`.
 
 mod facts;
+mod host;
 mod mlx;
 mod model;
 mod sglang;
@@ -9,6 +10,7 @@ mod vllm;
 mod weaker;
 
 pub use facts::{Fact, Facts};
+pub use host::HostMemory;
 pub use model::{CaseModel, DividedModel, KnownCellModel, ModelKind};
 pub(crate) use sglang::run_inputs;
 pub(crate) use sglang_tape::pass_setup;

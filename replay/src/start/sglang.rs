@@ -1,8 +1,8 @@
 //! SGLang on a device: loads and estimates beside the pool.
 
 use super::sglang_tape::heaviest_tape;
-use super::{Basis, Case, CaseError, ModelKind, Policy, Prepared, device_spec, weaker};
-use plimsoll_backend_sim::{DeviceSpec, HostSpec, MachineSpec};
+use super::{Basis, Case, CaseError, ModelKind, Policy, Prepared, device_spec, host::host, weaker};
+use plimsoll_backend_sim::{DeviceSpec, MachineSpec};
 use plimsoll_core::{
     device::Platform as DevicePlatform,
     engine::{
@@ -65,7 +65,6 @@ pub(super) fn prepare(case: &Case, args: &ServerArgs) -> Result<Prepared, CaseEr
         unaccounted: Bytes::ZERO,
     });
     let loads = loads.collect();
-    let host_available = host_available(case);
     let transient = Figure::none("SGLang measures no profile run", "rule");
     let unknown = unknown(need.is_some());
     let basis = Basis {
@@ -81,7 +80,7 @@ pub(super) fn prepare(case: &Case, args: &ServerArgs) -> Result<Prepared, CaseEr
         transient,
         unknown,
     };
-    let machine = MachineSpec::new(devices, HostSpec::of_available(host_available));
+    let machine = MachineSpec::new(devices, host(case));
     Ok(Prepared { machine, loads, policy: Policy::Sglang(Box::new(policy)), basis })
 }
 

@@ -2,10 +2,11 @@
 
 use super::{
     Basis, Case, CaseError, ModelKind, Policy, Prepared, device_spec,
-    sglang::{free_before_load, host_available, load, sum, total_seen},
+    host::host,
+    sglang::{free_before_load, load, sum, total_seen},
     weaker,
 };
-use plimsoll_backend_sim::{DeviceSpec, HostSpec, MachineSpec};
+use plimsoll_backend_sim::{DeviceSpec, MachineSpec};
 use plimsoll_core::{
     device::MemoryKind as DeviceMemory,
     engine::{
@@ -98,7 +99,7 @@ pub(super) fn prepare(case: &Case, args: &EngineArgs) -> Result<Prepared, CaseEr
             "fragmentation of the caching allocator".to_owned(),
         ],
     };
-    let machine = MachineSpec::new(devices, HostSpec::of_available(host_available(case)));
+    let machine = MachineSpec::new(devices, host(case));
     Ok(Prepared { machine, loads, policy: Policy::Vllm(Box::new(policy)), basis })
 }
 

@@ -7,7 +7,7 @@ use plimsoll_core::{estimate::Figure, units::Bytes};
 /// One device a rank: all as `usual`, those of weaker ranks with less capacity or more other programs.
 pub(super) fn devices(case: &Case, usual: &DeviceSpec) -> Vec<DeviceSpec> {
     let device = |rank| {
-        let mut device = usual.clone();
+        let mut device = *usual;
         let Some(weaker) = case.facts.weaker.iter().find(|weaker| weaker.rank == rank) else {
             return device;
         };

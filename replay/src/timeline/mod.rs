@@ -172,7 +172,7 @@ impl Timeline {
     }
 }
 
-/// A time as people read it: `340 ms`, `12.4 s`, `3 min 20 s`; rounded down.
+/// A time as people read it: `340 ms`, `12.4 s`, `3 min 20 s`, `16 d 15 h`; rounded down.
 #[must_use]
 pub fn time(ns: u64) -> String {
     let ms = ns / 1_000_000;
@@ -180,7 +180,9 @@ pub fn time(ns: u64) -> String {
         0 if ns > 0 => format!("{} us", ns / 1000),
         0..1000 => format!("{ms} ms"),
         1000..120_000 => format!("{}.{} s", ms / 1000, ms % 1000 / 100),
-        _ => format!("{} min {} s", ms / 60_000, ms / 1000 % 60),
+        120_000..7_200_000 => format!("{} min {} s", ms / 60_000, ms / 1000 % 60),
+        7_200_000..172_800_000 => format!("{} h {} min", ms / 3_600_000, ms / 60_000 % 60),
+        _ => format!("{} d {} h", ms / 86_400_000, ms / 3_600_000 % 24),
     }
 }
 

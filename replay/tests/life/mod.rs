@@ -180,11 +180,15 @@ impl Life {
     }
 
     pub(crate) fn decode(&mut self, steps: u64) {
-        self.tokens.0 += steps * self.running;
+        self.decode_of(self.running, steps);
+    }
+
+    pub(crate) fn decode_of(&mut self, requests: u64, steps: u64) {
+        self.tokens.0 += steps * requests;
         let record = Record::new("decode_run")
             .with("first_step", self.step)
             .with("steps", steps)
-            .with("requests", self.running)
+            .with("requests", requests)
             .with("at_ns", self.now)
             .with("elapsed_ns", 20 * MS * steps);
         let record = self.usage(record);
@@ -194,6 +198,10 @@ impl Life {
     }
 
     pub(crate) fn finish(&mut self, request: u64, outputs: u64, held: u64) {
+        self.finish_as(request, outputs, held, "length");
+    }
+
+    pub(crate) fn finish_as(&mut self, request: u64, outputs: u64, held: u64, finish: &str) {
         let (step, now) = (self.step - 1, self.now);
         self.push(
             Record::new("finished")
@@ -201,7 +209,7 @@ impl Life {
                 .with("request", request)
                 .with("at_ns", now)
                 .with("output_tokens", outputs)
-                .with("finish", "length"),
+                .with("finish", finish),
         );
         self.running -= 1;
         self.finished += 1;

@@ -89,7 +89,13 @@ struct Server<'m, 'a> {
     totals: Totals,
     now: Nanos,
     next_change: usize,
+    /// Turns in a row that did and decided nothing.
+    idle: u32,
 }
+
+/// Turns without a batch after which none follows by itself. The overlap loop may still have a result to
+/// process, and a running batch that was full is found empty in one turn and filled in the next.
+const IDLE_TURNS: u32 = 3;
 
 /// What a turn left to do.
 enum Next {
@@ -132,6 +138,7 @@ impl<'m, 'a> Server<'m, 'a> {
             totals,
             now: Nanos(0),
             next_change: 0,
+            idle: 0,
         }
     }
 
@@ -172,7 +179,16 @@ impl<'m, 'a> Server<'m, 'a> {
         let decided = self.write_decisions(step);
         completed.map_err(ServeEnd::Fatal)?;
         self.totals.usage = self.parts.scheduler.usage();
-        if ran || decided { Ok(Next::GoOn) } else { Ok(self.wait()) }
+        if ran || decided {
+            self.idle = 0;
+            return Ok(Next::GoOn);
+        }
+        self.idle += 1;
+        if self.idle < IDLE_TURNS && !self.parts.scheduler.is_done() {
+            return Ok(Next::GoOn);
+        }
+        self.idle = 0;
+        Ok(self.wait())
     }
 
     /// Nothing can be done now: goes on to what happens next, or ends.
