@@ -50,7 +50,10 @@ fn start_ending(run: &ScenarioRun) -> String {
             format!("started with {tokens} tokens{left}")
         }
         StartEnd::Refused(refused) => format!("refused ({}): {}", refused.code, refused.message),
-        StartEnd::OutOfMemory(error) => error.to_string(),
+        StartEnd::OutOfMemory(error) => {
+            let doing = run.ran.start.died.map_or("", |doing| doing.words());
+            format!("the start dies {doing}: {error}")
+        }
     }
 }
 
