@@ -58,6 +58,9 @@ impl Ballast {
             agreement: Agreement::default(),
         };
         for rank in (0..ranks).map(Rank) {
+            // What others hold is set as one amount: those that are there count in the filler.
+            let there = ballast.real.memory(rank)?.others.unwrap_or_default();
+            ballast.filler[rank.0 as usize] = there;
             ballast.align(rank)?;
         }
         Ok(ballast)
@@ -322,6 +325,20 @@ mod tests {
         assert_eq!((agreement.real_had_more, agreement.real_had_less), (0, 0));
         // The second rank is declared only.
         assert_eq!(ballast.memory(Rank(1)).unwrap().measured_free, None);
+    }
+
+    #[test]
+    fn programs_that_are_there_count_in_the_filler() {
+        let others = Bytes(Bytes::gib(3).0 + 12345);
+        let device = DeviceSpec { others, ..DeviceSpec::of_capacity(Bytes::gib(40)) };
+        let spec = MachineSpec::new(vec![device], HostSpec::of_available(Bytes::gib(4)));
+        let real = Box::new(SimBackend::new(spec).unwrap());
+        let mut ballast = Ballast::new(machine(Bytes::gib(10), 1), real).unwrap();
+        ballast.set_others(Rank(0), Bytes::gib(2)).unwrap();
+        let reading = ballast.memory(Rank(0)).unwrap();
+        assert_eq!(reading.free, Bytes::gib(8));
+        let apart = reading.measured_free.unwrap().saturating_sub(reading.free);
+        assert!(apart < GRANULE, "{apart:?}");
     }
 
     #[test]

@@ -136,6 +136,16 @@ impl Reader {
         }
     }
 
+    /// What the end says of the pool and the queues when the failure came.
+    fn died(&mut self, rest: &[Record]) {
+        let end = rest.iter().find(|record| record.kind == "run_ended");
+        let Some((end, pool)) = end.zip(self.pool.as_mut()) else { return };
+        let count = |name: &str, before: u64| number(end, name).unwrap_or(before);
+        pool.used = count("used_tokens", pool.used);
+        pool.running = count("running", pool.running);
+        pool.waiting = count("waiting", pool.waiting);
+    }
+
     fn at(self, moment: Moment) -> LedgerAt {
         let Self { accounts, step, at_ns, pool, .. } = self;
         LedgerAt { moment, step, at_ns, ranks: accounts.ranks().to_vec(), pool }
@@ -162,7 +172,7 @@ fn last_step(record: &Record) -> Option<u64> {
 /// [`NoMoment`] when the log does not have it.
 pub fn ledger_at(log: &Log, moment: Moment) -> Result<LedgerAt, NoMoment> {
     let mut reader = Reader::default();
-    for record in &log.records {
+    for (index, record) in log.records.iter().enumerate() {
         reader.take(record);
         let here = match moment {
             Moment::Ready => record.kind == "ready",
@@ -174,6 +184,9 @@ pub fn ledger_at(log: &Log, moment: Moment) -> Result<LedgerAt, NoMoment> {
             Moment::End => false,
         };
         if here {
+            if is_failure(record) {
+                reader.died(&log.records[index..]);
+            }
             return Ok(reader.at(moment));
         }
     }

@@ -54,7 +54,7 @@ fn start_on(case: &Assembled, change: impl Fn(&mut MachineSpec)) -> Started {
         Ok(Box::new(SimBackend::new(spec)?) as Machine)
     };
     let mut records = Vec::new();
-    let (ran, machine) = start::run_on(&case.case, &make, &mut records).unwrap();
+    let (ran, machine) = start::run_on(&case.case, make, &mut records).unwrap();
     Started { ran, machine, records, capacity: capacity.get() }
 }
 

@@ -2,6 +2,7 @@
 
 #![expect(
     clippy::unwrap_used,
+    clippy::panic,
     reason = "helpers of tests stand outside of test functions, where a failure is meant to stop the test"
 )]
 

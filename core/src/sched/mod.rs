@@ -124,7 +124,8 @@ impl Batch {
 pub enum Turn {
     /// A pass to execute.
     Run(Batch),
-    /// Nothing to do until a request arrives. With requests waiting this is a hang.
+    /// Nothing to launch. Results of the batch before may be outstanding: [`Scheduler::complete`] processes
+    /// them. With none outstanding and requests waiting, this is a hang unless another one arrives.
     Idle,
 }
 

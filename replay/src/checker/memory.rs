@@ -60,6 +60,7 @@ struct Host {
     available: Option<u64>,
     others: u64,
     held: u64,
+    segments: usize,
 }
 
 #[derive(Default)]
@@ -178,6 +179,7 @@ impl Memory {
 
     fn host_segment(&mut self, record: &Record, size: u64, found: &mut Found) {
         self.host.held = self.host.held.saturating_add(size);
+        self.host.segments += 1;
         match self.host.available.and_then(|available| available.checked_sub(size)) {
             Some(left) => self.host.available = Some(left),
             None => found.say(record, format!("{size} B of host memory that is not there")),
@@ -250,6 +252,10 @@ impl Memory {
 
     /// At `ready`: the pool that was taken is the one that was sized.
     fn pool_taken(&self, record: &Record, found: &mut Found) {
+        let (segments, ranks) = (self.host.segments, self.ranks.len());
+        if segments != 0 && segments != ranks {
+            found.say(record, format!("{segments} of {ranks} ranks have a host pool"));
+        }
         let Some(sized) = &self.sized else {
             return found.say(record, "the server is ready without a pool that was sized");
         };

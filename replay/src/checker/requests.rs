@@ -218,7 +218,9 @@ impl Requests {
         if ended || (!abort && request.stage != Stage::Running) {
             found.say(record, format!("request {id} finishes, and {}", request.stage.name()));
         }
-        if !request.may_have_made(outputs) && !(abort && outputs <= request.made) {
+        // Who is given up may have less than was made.
+        let may_be = request.may_have_made(outputs) || (abort && outputs <= request.made);
+        if !may_be {
             let made = request.made;
             found
                 .say(record, format!("request {id} ends with {outputs} outputs, {made} were made"));

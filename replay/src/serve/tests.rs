@@ -60,7 +60,7 @@ fn run(fraction: &str, clients: &mut List) -> ServedRun {
     let scenario = Scenario::parse("kimi.yaml", &text, &[]).unwrap();
     let assembled = assemble::of_scenario(&scenario, Path::new("kimi.yaml")).unwrap();
     let (ran, mut machine) =
-        start::run_on(&assembled.case, &start::simulator, &mut Vec::new()).unwrap();
+        start::run_on(&assembled.case, start::simulator, &mut Vec::new()).unwrap();
     let limits = Limits { max_steps: 100_000, max_time: Nanos(86_400_000_000_000) };
     serve(
         &assembled,
@@ -114,7 +114,7 @@ fn the_empty_pool() {
         let scenario = Scenario::parse("kimi.yaml", &text, &[]).unwrap();
         let assembled = assemble::of_scenario(&scenario, Path::new("kimi.yaml")).unwrap();
         let (ran, mut machine) =
-            start::run_on(&assembled.case, &start::simulator, &mut Vec::new()).unwrap();
+            start::run_on(&assembled.case, start::simulator, &mut Vec::new()).unwrap();
         let limits = Limits { max_steps: 100_000, max_time: Nanos(86_400_000_000_000) };
         let changes: Vec<TimedChange> = (1..=20)
             .map(|at| TimedChange {

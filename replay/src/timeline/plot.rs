@@ -158,10 +158,9 @@ fn memory(timeline: &Timeline, columns: &[Column], set: &Set) -> Vec<Line> {
             let mut cells: Vec<(Ink, char)> =
                 columns.iter().map(|column| cell(column, middle, set)).collect();
             let last = columns.last().map_or(0, |column| column.layers.sum());
-            if asked > 0 && middle >= last && middle < last.saturating_add(asked) {
-                if let Some(cell) = cells.last_mut() {
-                    *cell = (Ink::Crash, set.crash);
-                }
+            let missing = middle >= last && middle < last.saturating_add(asked);
+            if let Some(cell) = cells.last_mut().filter(|_| missing) {
+                *cell = (Ink::Crash, set.crash);
             }
             labelled(&label, cells, set)
         })

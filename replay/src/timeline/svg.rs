@@ -17,6 +17,9 @@ const POOL: (u64, u64) = (430, 90);
 const QUEUE: (u64, u64) = (570, 70);
 const HEIGHT: u64 = 720;
 
+/// What a layer is as high as.
+type Height = fn(&Column) -> u64;
+
 /// Plain classes: renderers without CSS variables or media queries show the light colours.
 const STYLE: &str = "\
 text{font:13px system-ui,sans-serif;fill:#1a1a1a}.t{font-size:16px;font-weight:600}.d{fill:#5b6472}\
@@ -140,7 +143,7 @@ fn memory(out: &mut String, timeline: &Timeline, columns: &[Column]) {
     let right = (LEFT + WIDE, top - 8);
     label(out, right, "text-anchor=\"end\" class=\"d\"", "capacity (water line)");
     let mut below = vec![0_u64; columns.len()];
-    let layers: [(&str, fn(&Column) -> u64); 4] = [
+    let layers: [(&str, Height); 4] = [
         ("fill=\"url(#h)\"", |column| column.layers.others),
         ("class=\"leaked\"", |column| column.layers.leaked),
         ("class=\"live\"", |column| column.layers.live),
