@@ -272,6 +272,7 @@ fn theme(name: &str) -> String {
 
 /// What a theme asks; the order is that of the page.
 const THEMES: &[(&str, &str)] = &[
+    ("founding", "The two cases that the project began with, whole: start, load, and end."),
     ("dedicated-gpu", "One server that has its devices for itself: how its memory splits."),
     (
         "shared-host",
@@ -286,6 +287,18 @@ const THEMES: &[(&str, &str)] = &[
     ("refused", "Starts that the engine ends by itself, and what it asks for."),
     ("vllm", "vLLM's budget, V0 and V1, term by term."),
     ("versions", "The same launch under another release or role."),
+    (
+        "crash-prefill",
+        "A prefill pass needs more than what is left outside the pool: the pass decides, not the pool.",
+    ),
+    ("long-context", "What one long prompt asks for: room in the pool, and memory that grows with its prefix."),
+    ("sampling", "Logits, their float32 copies, sorts and logprobs: rows times vocabulary, outside the pool."),
+    ("fragmentation", "Memory that is there and cannot be used, against memory that is not there."),
+    ("retraction", "Pools that fill: who waits, and who is taken back."),
+    ("capture", "Starts that die between the pool and the first request."),
+    ("faults", "Remains of a dead server, leaks, and processes that grow."),
+    ("unified-memory", "One memory for the device and everything else."),
+    ("healthy", "Servers that keep what they need, under load."),
 ];
 
 fn index(runs: &[(PathBuf, ScenarioRun)]) -> String {

@@ -122,6 +122,9 @@ fn life_lines(run: &ScenarioRun, verdict: &Verdict, output: &Output) -> String {
     if let Some(state) = &verdict.state {
         line("pool ", state);
     }
+    if let Some(blind) = &verdict.blind {
+        line("blind", &format!("without the calibrated readings: {blind}"));
+    }
     for way in &verdict.ways {
         line(&output.paint(Tone::Change, "help:"), way);
     }

@@ -240,7 +240,7 @@ impl Requests {
         self.batch.admitted.retain(|(other, _)| *other != id);
         if !ended {
             self.open = self.open.saturating_sub(1);
-            self.finished += 1;
+            self.finished += u64::from(!abort);
         }
     }
 
