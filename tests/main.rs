@@ -18,6 +18,8 @@ mod cli;
 #[cfg(test)]
 mod cuda;
 #[cfg(test)]
+mod founding;
+#[cfg(test)]
 mod fuzz_smoke;
 #[cfg(test)]
 mod host;

@@ -9,11 +9,13 @@ use crate::{
     output::{self, Output},
     render,
 };
+use plimsoll_core::backend::BackendError;
 use plimsoll_replay::{
     folder,
     problem::{Problem, Problems},
-    run::{Recording, RunOptions, ScenarioRun, run_with},
+    run::{Recording, RunError, RunOptions, ScenarioRun, run_with},
     scenario::{Override, Scenario},
+    start::CaseError,
 };
 use std::{
     fs::{self, File},
@@ -27,7 +29,7 @@ use std::{
 };
 
 /// What became of one file: a run, or what is wrong with the file.
-type Ended = Result<ScenarioRun, String>;
+type Ended = Result<ScenarioRun, Failure>;
 
 /// Runs every file and says what holds.
 pub fn run(args: &RunArgs, format: Format, output: &Output) -> Result<u8, Failure> {
@@ -41,13 +43,14 @@ pub fn run(args: &RunArgs, format: Format, output: &Output) -> Result<u8, Failur
         }
     }
     let interrupt = Interrupt::listen();
-    let mut results = Vec::new();
+    let (mut results, mut lost) = (Vec::new(), false);
     for ended in all(&files, &overrides, args, &interrupt) {
         match ended {
             Ok(run) => results.push(run),
-            Err(message) => {
-                broken = true;
-                output::note(message.trim_end());
+            Err(failure) => {
+                broken |= failure.code == exit::BAD_INPUT;
+                lost |= failure.code == exit::NO_DEVICE;
+                output::note(failure.message.trim_end());
             }
         }
     }
@@ -58,7 +61,9 @@ pub fn run(args: &RunArgs, format: Format, output: &Output) -> Result<u8, Failur
     render(&mut text, &results, args, format, output)?;
     output.write(&text)?;
     let failed = results.iter().any(|run| !run.passed());
+    lost |= results.iter().any(ScenarioRun::lost_its_machine);
     Ok(match (interrupt.is_asked(), broken, failed) {
+        _ if lost => exit::NO_DEVICE,
         (true, ..) => {
             output::note("interrupted");
             exit::INTERRUPTED
@@ -117,17 +122,24 @@ fn all(
 }
 
 fn one(file: &Path, overrides: &[Override], args: &RunArgs, interrupt: &Interrupt) -> Ended {
-    let scenario = Scenario::load(file, overrides).map_err(|problems| problems.render())?;
+    let scenario =
+        Scenario::load(file, overrides).map_err(|problems| Failure::input(problems.render()))?;
     let place = |error: &dyn std::fmt::Display| format!("error: {}: {error}", file.display());
+    let ended = |error: RunError| match error {
+        RunError::Case(CaseError::Machine(BackendError::DeviceLost(_))) => {
+            Failure::no_device(place(&error))
+        }
+        other => Failure::input(place(&other)),
+    };
     let interrupted = || interrupt.is_asked();
     let machine = bodies::machine(args.backend);
     let mut options =
         RunOptions { interrupted: &interrupted, machine: &machine, ..RunOptions::default() };
     let Some(path) = &args.record else {
-        return run_with(scenario, file, options).map_err(|error| place(&error));
+        return run_with(scenario, file, options).map_err(ended);
     };
-    let text = fs::read_to_string(file).map_err(|error| place(&error))?;
-    let cannot = |error| format!("error: cannot write {}: {error}", path.display());
+    let text = fs::read_to_string(file).map_err(|error| Failure::input(place(&error)))?;
+    let cannot = |error| Failure::input(format!("error: cannot write {}: {error}", path.display()));
     // Line by line: what stands in the file is whole when the process is killed.
     let mut out = LineWriter::new(File::create(path).map_err(cannot)?);
     options.record = Some(Recording {
@@ -136,7 +148,7 @@ fn one(file: &Path, overrides: &[Override], args: &RunArgs, interrupt: &Interrup
         scenario_file: file.display().to_string(),
         overrides: args.set.clone(),
     });
-    run_with(scenario, file, options).map_err(|error| place(&error))
+    run_with(scenario, file, options).map_err(ended)
 }
 
 fn overrides(set: &[String]) -> Result<Vec<Override>, Failure> {

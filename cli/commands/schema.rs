@@ -225,6 +225,9 @@ fn plan() -> Value {
         "left_after_graphs": or_null(estimate()),
         "need": or_null(object(json!({ "step": text(), "interval": estimate(), "why": why() }))),
         "prefill": or_null(prefill()),
+        "allocator_need_bytes": or_null(whole()),
+        "killed_by": or_null(killed_by()),
+        "killed_by_on_demand": or_null(killed_by()),
         "margin_bytes": or_null(signed()),
         "min_margin": or_null(object(json!({ "least_bytes": whole(), "holds": truth() }))),
         "window": window(),
@@ -249,6 +252,20 @@ fn window() -> Value {
         "ceiling": number(),
         "floor_sure": number(),
         "ceiling_sure": number(),
+    }))
+}
+
+fn killed_by() -> Value {
+    let mixes = ["one_prompt", "short_prompts", "cached_prefix", "sampling", "input_logprobs"];
+    object(json!({
+        "mix": { "enum": mixes },
+        "requests": whole(),
+        "tokens": whole(),
+        "prefix_tokens": whole(),
+        "buffer": text(),
+        "requested_bytes": whole(),
+        "free_bytes": whole(),
+        "allocated_bytes": whole(),
     }))
 }
 
@@ -282,6 +299,7 @@ fn advice() -> Value {
         "smaller_chunk": or_null(object(json!({
             "chunked_prefill_size_tokens": whole(),
             "need_bytes": whole(),
+            "prompt_limit_tokens": or_null(whole()),
         }))),
         "more_ranks": or_null(object(json!({
             "tp": whole(),

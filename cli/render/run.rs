@@ -50,7 +50,10 @@ fn start_ending(run: &ScenarioRun) -> String {
             format!("started with {tokens} tokens{left}")
         }
         StartEnd::Refused(refused) => format!("refused ({}): {}", refused.code, refused.message),
-        StartEnd::OutOfMemory(error) => error.to_string(),
+        StartEnd::OutOfMemory(error) => {
+            let doing = run.ran.start.died.map_or("", |doing| doing.words());
+            format!("the start dies {doing}: {error}")
+        }
     }
 }
 
@@ -118,6 +121,9 @@ fn life_lines(run: &ScenarioRun, verdict: &Verdict, output: &Output) -> String {
     line("start", start.strip_prefix("started ").unwrap_or(&start));
     if let Some(state) = &verdict.state {
         line("pool ", state);
+    }
+    if let Some(blind) = &verdict.blind {
+        line("blind", &format!("without the calibrated readings: {blind}"));
     }
     for way in &verdict.ways {
         line(&output.paint(Tone::Change, "help:"), way);

@@ -82,15 +82,18 @@ pub const KINDS: [Kind; 37] = [
         Rank,
         &["account", "place", "size_bytes"],
         "memory is taken: `place` is `device` or `host`; with `step` by the caching allocator while \
-         the server runs, mapped parts of growing ranges too",
+         the server runs, mapped parts of growing ranges too; `graphs`: the driver's share of so many \
+         captured graphs",
     )
-    .or(&["step"]),
+    .or(&["step", "graphs"]),
     kind(
         "segment_freed",
         Rank,
-        &["account", "place", "size_bytes", "step"],
-        "the caching allocator gives memory back to the device",
-    ),
+        &["account", "place", "size_bytes"],
+        "memory is given back: by the caching allocator before a `step`, or by the start what it took \
+         for a while (`load_scratch`, `autotune_scratch`)",
+    )
+    .or(&["step"]),
     kind("reading", Rank, &["point", "free_bytes"], "free memory at a point of the start")
         .or(&["measured_free_bytes"]),
     kind(
@@ -214,7 +217,7 @@ pub const KINDS: [Kind; 37] = [
          allocator had, the buffer, and PyTorch's words. Host memory: `killed_by`, the limit that was \
          reached. Without a rank: the host",
     )
-    .or(&[
+    .or(&["phase", 
         "free_bytes", "capacity_bytes", "block_bytes", "allocated_bytes", "reserved_bytes",
         "buffer", "message", "step", "at_ns", "killed_by",
     ]),

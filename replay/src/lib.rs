@@ -4,6 +4,7 @@ pub mod accounts;
 pub mod again;
 pub mod assemble;
 pub mod ballast;
+pub mod blind;
 pub mod checker;
 pub mod diff;
 pub mod digest;

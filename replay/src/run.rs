@@ -13,6 +13,7 @@ use crate::{
     wire::{Closing, Log, LogWriter, WireError},
 };
 use plimsoll_core::{
+    backend::BackendError,
     decision::{self, DecisionSink, Digest, Value},
     engine::{
         serving::{Limits, ServeEnd},
@@ -76,6 +77,17 @@ impl ScenarioRun {
             return self.ran.start.end == StartEnd::Ready && self.served.as_ref().is_none_or(lived);
         }
         self.claims.iter().all(Claim::holds)
+    }
+
+    /// Whether the machine went away under the run, so that it proves nothing.
+    #[must_use]
+    pub fn lost_its_machine(&self) -> bool {
+        let lost = |run: &ServedRun| matches!(run.served.end, ServeEnd::Lost(_));
+        let start = matches!(
+            self.ran.start.end,
+            StartEnd::OutOfMemory(BackendError::DeviceLost(_) | BackendError::Unknown(_))
+        );
+        start || self.served.as_ref().is_some_and(lost)
     }
 
     /// Writes the decision log as JSON Lines.

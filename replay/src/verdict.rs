@@ -2,6 +2,7 @@
 //! and the ways out.
 
 use crate::{
+    blind::blind,
     ledger_at::{Moment, ledger_at},
     plan::{self, Plan},
     run::ScenarioRun,
@@ -24,6 +25,8 @@ pub struct Verdict {
     pub short: Option<String>,
     /// How the pool and the requests stood.
     pub state: Option<String>,
+    /// What the configuration alone predicts, where the run rests on calibrated readings.
+    pub blind: Option<String>,
     /// Ways out, the best first.
     pub ways: Vec<String>,
 }
@@ -34,16 +37,22 @@ pub fn verdict(run: &ScenarioRun) -> Option<Verdict> {
     let served = &run.served.as_ref()?.served;
     let timeline = Timeline::of(&run.log)?;
     let state = Some(state(run, &timeline));
+    let blind = blind(&run.assembled.case).map(|blind| blind.text());
+    if let ServeEnd::Lost(why) = &served.end {
+        let what = format!("the machine was lost after {} passes: {why}", served.totals.steps);
+        return Some(Verdict { what, state, ..Verdict::default() });
+    }
     Some(match &timeline.end {
         End::Crash(crash) => Verdict {
             what: died(crash),
             short: short(crash, &timeline),
             state,
+            blind,
             ways: ways(run, crash, &timeline),
         },
         End::Over(_) | End::Cut => {
             let (what, ways) = ended(&served.end, &timeline, run);
-            Verdict { what, short: None, state, ways }
+            Verdict { what, short: None, state, blind, ways }
         }
     })
 }

@@ -80,8 +80,11 @@ fn marked(view: &View<'_>) -> Vec<String> {
     lines.extend(no_fraction(view));
     lines.extend(automatic(view));
     lines.extend(view.plan.smaller_chunk.map(|chunk| {
+        let limit = chunk.prompt_limit.map_or_else(String::new, |tokens| {
+            format!(", for prompts of up to {} tokens", group_thousands(tokens))
+        });
         format!(
-            "or {MARK}--chunked-prefill-size {}{MARK}: its peak is {}, it fits at the same fraction",
+            "or {MARK}--chunked-prefill-size {}{MARK}: it needs {} and fits at the same fraction{limit}",
             chunk.tokens, chunk.need
         )
     }));

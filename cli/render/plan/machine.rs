@@ -3,7 +3,7 @@
 use super::{View, engine_lines, help, remarks};
 use crate::render::{json, table::csv_cell};
 use plimsoll_core::{estimate::Figure, plan::Advice, units::GIB};
-use plimsoll_replay::plan::{AtFraction, PrefillTrial};
+use plimsoll_replay::plan::{AtFraction, KilledBy, PrefillTrial};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
@@ -26,6 +26,9 @@ pub fn machine(view: &View<'_>) -> Value {
             "why": json::why(&figure.why),
         })),
         "prefill": plan.prefill.as_ref().map(prefill),
+        "allocator_need_bytes": plan.allocator_need.map(|need| need.0),
+        "killed_by": plan.kills.plain.as_ref().map(killed_by),
+        "killed_by_on_demand": plan.kills.on_demand.as_ref().map(killed_by),
         "margin_bytes": view.margin(),
         "min_margin": view.args.min_margin.map(|least| json!({
             "least_bytes": least.0,
@@ -97,6 +100,20 @@ fn prefill(trial: &PrefillTrial) -> Value {
     }
 }
 
+/// A mix of requests that kills the start.
+fn killed_by(killed: &KilledBy) -> Value {
+    json!({
+        "mix": killed.kind.name(),
+        "requests": killed.requests,
+        "tokens": killed.tokens,
+        "prefix_tokens": killed.prefix_tokens,
+        "buffer": killed.death.buffer,
+        "requested_bytes": killed.death.requested.0,
+        "free_bytes": killed.death.free.0,
+        "allocated_bytes": killed.death.allocated.0,
+    })
+}
+
 fn at(at: Option<&AtFraction>) -> Option<Value> {
     at.map(|at| {
         json!({
@@ -125,7 +142,11 @@ fn advice(view: &View<'_>) -> Value {
         "automatic": at(plan.automatic.as_ref()),
         "next_step": at(plan.next_step.as_ref()),
         "smaller_chunk": plan.smaller_chunk.map(|c| {
-            json!({ "chunked_prefill_size_tokens": c.tokens, "need_bytes": c.need.0 })
+            json!({
+                "chunked_prefill_size_tokens": c.tokens,
+                "need_bytes": c.need.0,
+                "prompt_limit_tokens": c.prompt_limit,
+            })
         }),
         "more_ranks": view.more_ranks.map(|more| json!({
             "tp": more.tp,

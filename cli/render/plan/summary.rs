@@ -14,8 +14,16 @@ pub(super) const USUAL: u64 = 8192;
 /// All of them; each starts with a word of eight columns.
 pub(super) fn lines(view: &View<'_>) -> Vec<String> {
     let plan = view.plan;
-    let all =
-        [pool(plan), margin(view), prefill(plan), least(view), window(view), host(view), log(view)];
+    let all = [
+        pool(plan),
+        margin(view),
+        prefill(plan),
+        killed_by(plan),
+        least(view),
+        window(view),
+        host(view),
+        log(view),
+    ];
     all.into_iter().flatten().collect()
 }
 
@@ -67,6 +75,17 @@ fn prefill(plan: &Plan) -> Option<String> {
         return None;
     };
     Some(format!("prefill dies at {buffer}: {requested} asked of the device, {free} free"))
+}
+
+/// The smallest mix that kills the start; where plain requests do not, what input logprobs do.
+fn killed_by(plan: &Plan) -> Option<String> {
+    match (&plan.kills.plain, &plan.kills.on_demand) {
+        (Some(plain), _) => Some(format!("killed  {} {}", plain.words(), plain.verb())),
+        (None, Some(asked)) => {
+            Some(format!("killed  by no plain request within the limits, but by {}", asked.words()))
+        }
+        (None, None) => None,
+    }
 }
 
 fn least(view: &View<'_>) -> Option<String> {

@@ -164,7 +164,8 @@ impl StartPolicy for MlxStart {
         ];
         let segments = vec![vec![(Account::KvPool, pool.pool_bytes)]; after.0.len()];
         let notes = self.resolved.as_ref().and_then(|r| r.rules.note.clone());
-        Ok(PoolPlan { figures, segments, notes: notes.into_iter().collect() })
+        let notes = notes.into_iter().collect();
+        Ok(PoolPlan { figures, segments, notes, ..PoolPlan::default() })
     }
 
     fn host_pool(&mut self, _available: Bytes) -> Result<HostPlan, Refused> {

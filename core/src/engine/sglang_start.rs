@@ -16,7 +16,7 @@ use crate::{
         geometry::{CellShape, Heads, Hybrid, KvGeometry},
         hicache::{self, HicacheInputs, HostMemory},
         pool::{PoolInputs, size_stages},
-        readings::{UnbalancedRanks, check_balance, min_over_ranks},
+        readings::{UnbalancedRanks, check_balance, draft_weights_resident, min_over_ranks},
         refusal::Refusal,
         whys::Whys,
     },
@@ -189,10 +189,16 @@ impl StartPolicy for SglangStart {
         notes.extend(first.notes.iter().cloned());
         notes.extend(resolved.rules.note.clone());
         let stage_of = |rank: usize| rank / (self.args.tp_size.max(1) as usize) % pools.len();
-        let segments = (0..before.0.len()).map(|r| segments(&pools[stage_of(r)])).collect();
+        let ranks = 0..before.0.len();
+        let mut segments: Vec<_> = ranks.map(|rank| segments(&pools[stage_of(rank)])).collect();
+        // Up to 0.5.13 the draft is built once the target is complete.
+        let late_segments = match draft_weights_resident(self.args.version) {
+            true => Vec::new(),
+            false => segments.iter_mut().map(take_draft_pool).collect(),
+        };
         let figures = pool_figures(first);
         self.pools = pools;
-        Ok(PoolPlan { figures, segments, notes })
+        Ok(PoolPlan { figures, segments, late_segments, notes })
     }
 
     fn host_pool(&mut self, available: Bytes) -> Result<HostPlan, Refused> {
@@ -324,6 +330,10 @@ fn segments(pool: &Pool) -> Vec<(Account, Bytes)> {
         (Account::KvPool, bytes.kv_pool + bytes.swa_pool),
         (Account::DraftPool, bytes.draft_pool),
     ]
+}
+
+fn take_draft_pool(segments: &mut Vec<(Account, Bytes)>) -> Vec<(Account, Bytes)> {
+    segments.extract_if(.., |(account, _)| *account == Account::DraftPool).collect()
 }
 
 fn pool_figures(pool: &Pool) -> Vec<NamedFigure> {

@@ -191,7 +191,8 @@ impl StartPolicy for VllmStart {
         let (bytes, sized) = sized.map_err(&refused)?;
         figures.extend(sized);
         let notes = settings.notes.clone();
-        Ok(PoolPlan { figures, segments: vec![vec![(Account::KvPool, bytes)]; count], notes })
+        let segments = vec![vec![(Account::KvPool, bytes)]; count];
+        Ok(PoolPlan { figures, segments, notes, ..PoolPlan::default() })
     }
 
     fn found(&self) -> Vec<NamedFigure> {

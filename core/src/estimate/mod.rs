@@ -11,6 +11,7 @@ pub mod moe;
 pub mod roofline;
 pub mod shape;
 pub mod time_inputs;
+pub mod transients;
 pub mod vllm_profile;
 pub mod workspace;
 

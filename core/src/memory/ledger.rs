@@ -21,6 +21,8 @@ pub enum Account {
     Weights,
     /// Weights of the draft model.
     DraftWeights,
+    /// Copies beside the weights while they load: converted or repacked tensors.
+    LoadScratch,
     /// Request-to-token table and the free lists of the pool.
     RequestTable,
     /// The static KV pool, padding rows included.
@@ -31,8 +33,12 @@ pub enum Account {
     StatePool,
     /// Captured graphs and their static buffers.
     Graphs,
+    /// Captured graphs of the draft model.
+    DraftGraphs,
     /// Workspaces of attention, GEMM and collective libraries.
     Workspaces,
+    /// What kernels under tuning try out, before graphs are captured.
+    AutotuneScratch,
     /// Transient buffers of a forward pass at its peak.
     Activations,
     /// Taken from the device by an account that is not known.
@@ -43,18 +49,21 @@ pub enum Account {
 
 impl Account {
     /// Every account, in printing order.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 17] = [
         Self::DriverReserve,
         Self::OtherPrograms,
         Self::Context,
         Self::Weights,
         Self::DraftWeights,
+        Self::LoadScratch,
         Self::RequestTable,
         Self::KvPool,
         Self::DraftPool,
         Self::StatePool,
         Self::Graphs,
+        Self::DraftGraphs,
         Self::Workspaces,
+        Self::AutotuneScratch,
         Self::Activations,
         Self::Unaccounted,
         Self::Free,
@@ -69,12 +78,15 @@ impl Account {
             Self::Context => "context",
             Self::Weights => "weights",
             Self::DraftWeights => "draft_weights",
+            Self::LoadScratch => "load_scratch",
             Self::RequestTable => "request_table",
             Self::KvPool => "kv_pool",
             Self::DraftPool => "draft_pool",
             Self::StatePool => "state_pool",
             Self::Graphs => "graphs",
+            Self::DraftGraphs => "draft_graphs",
             Self::Workspaces => "workspaces",
+            Self::AutotuneScratch => "autotune_scratch",
             Self::Activations => "activations",
             Self::Unaccounted => "unaccounted",
             Self::Free => "free",
@@ -90,12 +102,15 @@ impl Account {
             Self::Context => "context, code, communicators",
             Self::Weights => "weights",
             Self::DraftWeights => "draft weights",
+            Self::LoadScratch => "loading (temporary)",
             Self::RequestTable => "request table, free lists",
             Self::KvPool => "KV pool",
             Self::DraftPool => "draft KV pool",
             Self::StatePool => "state pool",
             Self::Graphs => "graphs",
+            Self::DraftGraphs => "draft graphs",
             Self::Workspaces => "workspaces",
+            Self::AutotuneScratch => "autotuning (temporary)",
             Self::Activations => "activations (peak)",
             Self::Unaccounted => "unaccounted",
             Self::Free => "free",

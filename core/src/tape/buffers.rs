@@ -113,6 +113,17 @@ buffers! {
     SORT_PAIRS: "sort.scratch.pairs", "torch.sort on CUDA, under 128 rows: pairs";
     SORT_KEYS: "sort.scratch.keys", "torch.sort on CUDA, under 128 rows: keys";
     SORT_RADIX: "sort.scratch.radix", "torch.sort on CUDA: double buffers of keys and values";
+    // The batch, before the layers.
+    META_IDS: "input_ids", "ScheduleBatch, int64 ids of the new tokens";
+    META_LENGTHS: "seq_lens", "ScheduleBatch, int64 lengths and rows of the request table";
+    META_SLOTS: "out_cache_loc", "ScheduleBatch, int64 slots of the new tokens";
+    META_POSITIONS: "positions", "ForwardBatch.init_new, int64 positions";
+    PREFIX_SLOTS: "prefix_indices", "ScheduleBatch.prepare_for_extend, int64 slots of cached prefixes";
+    KV_INDPTR: "kv_indptr", "attention backends, int32 offsets of each request";
+    KV_INDICES: "kv_indices", "FlashInfer (int32) and Triton (int64) backends, slots of all keys";
+    PAGE_TABLE: "page_table", "FlashAttention and TRT-LLM backends, int32 pages of each request";
+    HOST_INDEX: "hicache.indices", "hierarchical cache, int64 indices of a transfer";
+    CUBLAS_WORKSPACE: "cublas.workspace", "PyTorch, getCUDABlasLtWorkspace of the capturing stream";
     // Closed-form peaks as one buffer; named by `estimate::activation::Instant`.
     PEAK_DENSE: "dense MLP", "closed form of estimate::activation";
     PEAK_EXPERTS: "experts", "closed form of estimate::activation";

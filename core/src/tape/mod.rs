@@ -13,6 +13,7 @@ mod gqa;
 mod indexer;
 mod logits;
 mod logprobs;
+mod metadata;
 mod mla;
 mod mlx;
 mod moe;
@@ -28,6 +29,7 @@ mod vllm;
 pub use event::{Buffer, BufferId, Event, Live, Name, Peak, Tape};
 pub use indexer::{IndexerCall, IndexerForm, indexer};
 pub use logprobs::InputLogprobs;
+pub use metadata::{Metadata, StepInputs, metadata};
 pub use mlx::{mlx_pass, mlx_request_kv};
 pub use one_buffer::one_buffer;
 pub use sampler::{Choice, OutputLogprobs, SamplerBatch, sampler};
@@ -36,6 +38,7 @@ pub use setup::{
     TapeError, TapeModel, Tma, mla_prefix,
 };
 
+use crate::units::Bytes;
 use recorder::Recorder;
 use setup::{Cx, Phase};
 
@@ -64,6 +67,31 @@ pub fn prefill_chunk(
 pub fn decode_batch(model: &TapeModel, setup: &Setup, requests: u64) -> Result<Tape, TapeError> {
     let batch = PrefillChunk { tokens: requests, requests, prefix_tokens: 0 };
     step(model, setup, Phase::Decode, batch)
+}
+
+/// One decode step while its graph is captured: as [`decode_batch`], but the float32 logits go to a
+/// static buffer outside, and the capture's stream has a cuBLAS workspace of `workspace` bytes of its
+/// own, which stays.
+///
+/// # Errors
+///
+/// As [`prefill_chunk`].
+pub fn captured_decode(
+    model: &TapeModel,
+    setup: &Setup,
+    requests: u64,
+    workspace: Bytes,
+) -> Result<Tape, TapeError> {
+    let step = PrefillChunk { tokens: requests, requests, prefix_tokens: 0 };
+    let cx = Cx::new(model, setup, Phase::Decode, step)?;
+    let mut rec = Recorder::default();
+    if workspace > Bytes::ZERO {
+        rec.alloc(buffers::CUBLAS_WORKSPACE, 1, &[workspace.0]);
+    }
+    let hidden = layers(&cx, &mut rec);
+    let logits = logits::head(&cx, &mut rec, requests);
+    rec.release([hidden, logits]);
+    Ok(rec.finish())
 }
 
 fn step(

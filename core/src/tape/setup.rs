@@ -131,6 +131,27 @@ impl TapeModel {
     }
 }
 
+/// Layers of each kind after which nothing new is needed: the second holds the first one's output, the
+/// third reuses what the first took.
+const DISTINCT_LAYERS: usize = 3;
+
+impl TapeModel {
+    /// The same with at most three layers of each kind, in their order: its steps peak as the whole
+    /// model's and take the same segments, at a fraction of the events.
+    #[must_use]
+    pub fn shortened(&self) -> Self {
+        let mut left = [DISTINCT_LAYERS; 2];
+        let keep = |mlp: &&LayerMlp| {
+            let left = &mut left[usize::from(**mlp == LayerMlp::Experts)];
+            let kept = *left > 0;
+            *left = left.saturating_sub(1);
+            kept
+        };
+        let layers = self.layers.iter().filter(keep).copied().collect();
+        Self { shape: self.shape, layers, family: self.family }
+    }
+}
+
 fn family(model_type: &str, shape: &ShapeInputs) -> Family {
     match (shape.attention, shape.moe) {
         (AttentionShape::Mla { .. }, _) => Family::DeepSeek,

@@ -217,6 +217,8 @@ fn backends(args: &mut ServerArgs, flags: &Flags<'_>) {
         _ => DisaggregationMode::Null,
     };
     let deepep = flags.on("--enable-deepep-moe").then(|| "deepep".to_owned());
+    args.moe_runner_backend = flags.text(&["--moe-runner-backend"]);
+    args.disable_flashinfer_autotune = flags.on("--disable-flashinfer-autotune");
     args.moe_a2a_backend = flags.text(&["--moe-a2a-backend"]).or(deepep);
     args.deepep_mode = flags.text(&["--deepep-mode"]);
     args.attention_backend = flags.text(&["--attention-backend"]);

@@ -224,6 +224,8 @@ fn facts_of_scenario(scenario: &Scenario) -> Facts {
         used_by_load: fact(&r.weights),
         free_after_load: fact(&r.free_after_load),
         free_after_graphs: fact(&r.free_after_graphs),
+        load_peak: fact(&r.load_peak),
+        autotune_scratch: fact(&r.autotune_scratch),
         graph_memory: fact(&r.graph_memory),
         others: None,
         weaker: scenario.machine.weaker.0.clone(),

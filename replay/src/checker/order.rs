@@ -5,10 +5,11 @@ use crate::record::Record;
 use std::collections::BTreeSet;
 
 /// Records of a start, up to its end.
-const START: [&str; 8] = [
+const START: [&str; 9] = [
     "capacity_read",
     "settings_resolved",
     "segment_allocated",
+    "segment_freed",
     "reading",
     "tenant_changed",
     "pool_sized",

@@ -1,13 +1,18 @@
 //! The plan of one launch: verdict, account of every byte, window of the fraction, what to pass.
 
+mod killed;
+mod passes;
 mod prefill;
 mod question;
 mod smaller_chunk;
 
+pub use killed::{KilledBy, Kills, MixKind};
+pub use passes::Death;
 pub use prefill::PrefillTrial;
 pub use smaller_chunk::SmallerChunk;
 
 use crate::start::{self, Case, CaseError, CaseLaunch, Policy, Ran};
+use passes::Passes;
 use plimsoll_core::{
     device::MemoryKind,
     engine::startup::{Refused, StartEnd},
@@ -101,6 +106,11 @@ pub struct Plan {
     pub need: Option<(String, Figure)>,
     /// One full prefill chunk, played through the caching allocator over what is left.
     pub prefill: Option<PrefillTrial>,
+    /// The least free memory over which the allocator serves the heaviest passes of plain requests;
+    /// `None` where the layers have no tape.
+    pub allocator_need: Option<Bytes>,
+    /// The smallest mix of requests that kills the start.
+    pub kills: Kills,
     /// The window of the fraction; `None` when the pool does not follow it (a cap decides).
     pub window: Option<Window>,
     /// What to do with the fraction.
@@ -150,9 +160,13 @@ pub fn plan(case: &Case) -> Result<Plan, CaseError> {
     let question = Question::of(case, &ran);
     let fraction = question.fraction();
     let need = ran.basis.need.clone();
-    let line = question.load_line(need.as_ref().map(|(_, figure)| figure.value));
+    let mut passes = Passes::of(case, &ran);
+    let allocator_need = passes.as_mut().map(|passes| passes.needs(&passes.limits.heaviest()));
+    let closed = need.as_ref().map(|(_, figure)| figure.value);
+    let line = question.load_line(at_least(closed, allocator_need));
     let window = line.as_ref().map(LoadLine::window);
     let left = left(&ran, line.as_ref(), fraction);
+    let kills = kills(passes.as_mut(), &ran);
     let automatic = automatic(case, fraction);
     let useful = window.map(|w| question.useful(w));
     let advice = advice(case, fraction, automatic, window.zip(useful));
@@ -176,6 +190,8 @@ pub fn plan(case: &Case) -> Result<Plan, CaseError> {
         pool,
         budget,
         left,
+        allocator_need,
+        kills,
         window,
         advice,
         advised,
@@ -195,6 +211,19 @@ pub fn plan(case: &Case) -> Result<Plan, CaseError> {
     plan.level = level(&plan);
     plan.headline = headline(&plan);
     Ok(plan)
+}
+
+/// The closed form, or what the allocator needs where that is more.
+fn at_least(closed: Option<Estimate>, allocator: Option<Bytes>) -> Option<Estimate> {
+    let Some(least) = allocator else { return closed };
+    let closed = closed.unwrap_or(Estimate::ZERO);
+    let up = |bytes: Bytes| bytes.max(least);
+    Some(Estimate { low: closed.low, mid: up(closed.mid), high: up(closed.high) })
+}
+
+fn kills(passes: Option<&mut Passes>, ran: &Ran) -> Kills {
+    let left = ran.start.reading("after_graphs").map(|free| free.least());
+    passes.zip(left).map(|(passes, left)| killed::find(passes, left)).unwrap_or_default()
 }
 
 fn thousandths(f: f64) -> f64 {
@@ -283,6 +312,7 @@ fn level(plan: &Plan) -> Level {
         Some((_, need)) if left.mid < need.value.mid => Level::Oom,
         // The allocator's segments need more than the sum of what lives.
         Some(_) if matches!(plan.prefill, Some(PrefillTrial::Dies { .. })) => Level::Oom,
+        Some(_) if plan.kills.plain.as_ref().is_some_and(KilledBy::is_prompts) => Level::Oom,
         Some((_, need)) if left.low < need.value.high => Level::Low,
         // Without the model's layers neither graphs nor a prefill are known.
         None => Level::Low,
@@ -296,7 +326,10 @@ fn level(plan: &Plan) -> Level {
 fn headline(plan: &Plan) -> String {
     match &plan.ran.start.end {
         StartEnd::Refused(refused) => return refused.message.clone(),
-        StartEnd::OutOfMemory(error) => return format!("the start dies: {error}"),
+        StartEnd::OutOfMemory(error) => {
+            let doing = plan.ran.start.died.map_or("", |doing| doing.words());
+            return format!("the start dies {doing}: {error}");
+        }
         StartEnd::Ready => {}
     }
     let Some(left) = plan.left else { return "nothing is known of what is left".to_owned() };

@@ -164,6 +164,12 @@ pub struct Readings {
     /// Free device memory after graph capture.
     #[schemars(example = &"0.82 GiB")]
     pub free_after_graphs: Option<Reading>,
+    /// What loading holds beside the weights at its peak.
+    #[schemars(example = &"2.5 GiB")]
+    pub load_peak: Option<Reading>,
+    /// What kernels take while they are tuned, before graphs are captured.
+    #[schemars(example = &"30 GiB")]
+    pub autotune_scratch: Option<Reading>,
     /// What graph capture took.
     #[schemars(example = &"3.7 GiB")]
     pub graph_memory: Option<Reading>,
@@ -203,6 +209,8 @@ impl Readings {
             ("weights", &self.weights),
             ("free_after_pool", &self.free_after_pool),
             ("free_after_graphs", &self.free_after_graphs),
+            ("load_peak", &self.load_peak),
+            ("autotune_scratch", &self.autotune_scratch),
             ("graph_memory", &self.graph_memory),
             ("mlx_active", &self.mlx_active),
             ("working_set", &self.working_set),

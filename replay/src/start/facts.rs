@@ -60,6 +60,10 @@ pub struct Facts {
     pub free_after_load: Option<Fact>,
     /// Free after graph capture.
     pub free_after_graphs: Option<Fact>,
+    /// What loading holds beside the weights at its peak.
+    pub load_peak: Option<Fact>,
+    /// What kernels under tuning take.
+    pub autotune_scratch: Option<Fact>,
     /// What graph capture took.
     pub graph_memory: Option<Fact>,
     /// Held by other programs on each device.
@@ -114,6 +118,9 @@ pub(super) fn row(account: Account, bytes: Bytes, basis: &Basis, start: &Start) 
         Account::Weights => of(&basis.load),
         Account::DraftWeights => of(&basis.draft),
         Account::Graphs => of(&basis.graphs),
+        Account::DraftGraphs => of(&basis.draft_graphs),
+        Account::LoadScratch => of(&basis.load_scratch),
+        Account::AutotuneScratch => of(&basis.autotune_scratch),
         Account::Workspaces => of(&basis.workspaces),
         Account::RequestTable => sized("req_to_token_bytes"),
         Account::KvPool => sized("kv_pool_bytes"),

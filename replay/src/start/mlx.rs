@@ -3,7 +3,10 @@
 use super::{Basis, CapacityReading, Case, CaseError, ModelKind, Policy, Prepared};
 use plimsoll_backend_sim::{DeviceSpec, HostSpec, MachineSpec};
 use plimsoll_core::{
-    engine::{MlxShape, MlxStart, startup::RankLoad},
+    engine::{
+        MlxShape, MlxStart,
+        startup::{Capture, RankLoad},
+    },
     estimate::Figure,
     figure::{Estimate, Tag, Why},
     policy::sglang::args::{Platform, ServerArgs},
@@ -57,6 +60,9 @@ pub(super) fn prepare(case: &Case, args: &ServerArgs) -> Result<Prepared, CaseEr
         free_before_load: Figure { value: after.value.plus(Estimate::exact(load.value.mid)), why },
         load,
         draft: none("no draft"),
+        load_scratch: none("not modelled"),
+        autotune_scratch: none("no kernel is tuned"),
+        draft_graphs: none("no draft"),
         workspaces: none("no workspace is planned"),
         graphs: none("this backend captures no graphs"),
         need: None,
@@ -70,7 +76,8 @@ pub(super) fn prepare(case: &Case, args: &ServerArgs) -> Result<Prepared, CaseEr
         ],
     };
     let machine = MachineSpec::new(vec![device], HostSpec::of_available(after.value.mid));
-    Ok(Prepared { machine, loads, policy: Policy::Mlx(Box::new(start)), basis })
+    let capture = Capture::default();
+    Ok(Prepared { machine, loads, capture, policy: Policy::Mlx(Box::new(start)), basis })
 }
 
 fn load(case: &Case) -> Result<Figure, CaseError> {

@@ -6,6 +6,9 @@ mod mlx;
 mod model;
 mod sglang;
 mod sglang_tape;
+#[cfg(test)]
+mod tests;
+mod transients;
 mod vllm;
 mod weaker;
 
@@ -23,7 +26,7 @@ use plimsoll_core::{
     device::DeviceProfile,
     engine::{
         MlxStart, SglangStart, VllmStart,
-        startup::{self, RankLoad, Start, TenantChange},
+        startup::{self, Capture, RankLoad, Start, StartLoads, TenantChange},
     },
     estimate::Figure,
     memory::ledger::{Ledger, Overdrawn},
@@ -89,6 +92,12 @@ pub struct Basis {
     pub load: Figure,
     /// Weights of a draft model that is resident while the pool is sized.
     pub draft: Figure,
+    /// Copies beside the weights while they load; given back before the next reading.
+    pub load_scratch: Figure,
+    /// What kernels under tuning take before the graphs, and give back.
+    pub autotune_scratch: Figure,
+    /// Graphs of a draft model.
+    pub draft_graphs: Figure,
     /// Workspaces taken after the pools.
     pub workspaces: Figure,
     /// Captured graphs.
@@ -114,6 +123,8 @@ pub struct Prepared {
     pub machine: MachineSpec,
     /// One entry a rank.
     pub loads: Vec<RankLoad>,
+    /// Graphs that every rank captures.
+    pub capture: Capture,
     /// Rules.
     pub policy: Policy,
     /// Estimates and facts behind the loads.
@@ -188,9 +199,10 @@ pub fn run_on<S: DecisionSink>(
 ) -> Result<(Ran, Machine), CaseError> {
     let mut prepared = prepare(case)?;
     settle_graphs(case, &mut prepared)?;
-    let Prepared { machine, loads, mut policy, basis } = prepared;
+    let Prepared { machine, loads, capture, mut policy, basis } = prepared;
     let mut backend = make(&machine)?;
-    let start = drive(backend.as_mut(), &mut policy, sink, &loads, &case.tenants);
+    let loads = StartLoads { ranks: &loads, capture: &capture, tenants: &case.tenants };
+    let start = drive(backend.as_mut(), &mut policy, sink, &loads);
     let ledger = ledger(backend.as_ref(), &basis, &start)?;
     Ok((Ran { start, policy, basis, ledger }, backend))
 }
@@ -212,13 +224,12 @@ fn drive<S: DecisionSink>(
     backend: &mut dyn Backend,
     policy: &mut Policy,
     sink: &mut S,
-    loads: &[RankLoad],
-    tenants: &[TenantChange],
+    loads: &StartLoads<'_>,
 ) -> Start {
     match policy {
-        Policy::Sglang(policy) => startup::start(backend, policy.as_mut(), sink, loads, tenants),
-        Policy::Mlx(policy) => startup::start(backend, policy.as_mut(), sink, loads, tenants),
-        Policy::Vllm(policy) => startup::start(backend, policy.as_mut(), sink, loads, tenants),
+        Policy::Sglang(policy) => startup::start(backend, policy.as_mut(), sink, loads),
+        Policy::Mlx(policy) => startup::start(backend, policy.as_mut(), sink, loads),
+        Policy::Vllm(policy) => startup::start(backend, policy.as_mut(), sink, loads),
     }
 }
 
@@ -230,18 +241,24 @@ fn settle_graphs(case: &Case, prepared: &mut Prepared) -> Result<(), CaseError> 
     let mut backend = SimBackend::new(prepared.machine.clone())?;
     // A policy decides anew at every start, so the same one serves both.
     let policy = &mut prepared.policy;
-    let start = drive(&mut backend, policy, &mut Vec::new(), &bare, &case.tenants);
+    let nothing = Capture::default();
+    let loads = StartLoads { ranks: &bare, capture: &nothing, tenants: &case.tenants };
+    let start = drive(&mut backend, policy, &mut Vec::new(), &loads);
     let Some(after_pool) = start.reading("after_pool") else { return Ok(()) };
     for (rank, load) in prepared.loads.iter_mut().enumerate() {
         let Some(free) = after_pool.0.get(rank) else { continue };
-        let mut rest = free.saturating_sub(known.get(rank));
+        let late = start.pool.late_segments.get(rank).into_iter().flatten();
+        let late: Bytes = late.map(|(_, bytes)| *bytes).sum();
+        let mut rest = free.saturating_sub(late).saturating_sub(known.get(rank));
         let mut give = |wanted: Bytes| {
             let given = wanted.min(rest);
             rest = rest.saturating_sub(given);
             given
         };
+        load.late_draft_weights = give(load.late_draft_weights);
         load.workspaces = give(load.workspaces);
         load.graphs = give(load.graphs);
+        load.draft_graphs = give(load.draft_graphs);
         load.unaccounted = rest;
     }
     Ok(())

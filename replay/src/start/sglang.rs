@@ -1,6 +1,7 @@
 //! SGLang on a device: loads and estimates beside the pool.
 
 use super::sglang_tape::heaviest_tape;
+use super::transients;
 use super::{Basis, Case, CaseError, ModelKind, Policy, Prepared, device_spec, host::host, weaker};
 use plimsoll_backend_sim::{DeviceSpec, MachineSpec};
 use plimsoll_core::{
@@ -55,13 +56,23 @@ pub(super) fn prepare(case: &Case, args: &ServerArgs) -> Result<Prepared, CaseEr
     let graphs = graphs(case, args, shape.as_ref(), resolved.as_ref());
     let contexts = weaker::contexts(case, &usual, &devices, &free)?;
     let used = case.facts.load();
+    let late = late_draft(case, args);
+    let load_scratch = transients::while_loading(case, args, shape.as_ref(), load.value.mid);
+    let autotune_scratch = transients::while_tuning(case, args, shape.as_ref(), resolved.as_ref());
+    let draft_graphs = transients::draft_graphs(case, args, resolved.as_ref());
+    let capture = transients::capture(case, args, resolved.as_ref());
+    let graphs = transients::explain_graphs(graphs, &capture);
     let loads = contexts.into_iter().enumerate().map(|(rank, context)| RankLoad {
         context,
         weights: used.as_ref().map_or(load.value.mid, |fact| fact.get(rank)),
+        load_scratch: load_scratch.value.mid,
         // A measured use holds the draft's weights too.
         draft_weights: if used.is_some() { Bytes::ZERO } else { draft.value.mid },
+        late_draft_weights: late,
         workspaces: workspaces.value.mid,
+        autotune_scratch: autotune_scratch.value.mid,
         graphs: graphs.value.mid,
+        draft_graphs: draft_graphs.value.mid,
         unaccounted: Bytes::ZERO,
     });
     let loads = loads.collect();
@@ -73,6 +84,9 @@ pub(super) fn prepare(case: &Case, args: &ServerArgs) -> Result<Prepared, CaseEr
         free_before_load: free,
         load,
         draft,
+        load_scratch,
+        autotune_scratch,
+        draft_graphs,
         workspaces,
         graphs,
         need,
@@ -81,7 +95,7 @@ pub(super) fn prepare(case: &Case, args: &ServerArgs) -> Result<Prepared, CaseEr
         unknown,
     };
     let machine = MachineSpec::new(devices, host(case));
-    Ok(Prepared { machine, loads, policy: Policy::Sglang(Box::new(policy)), basis })
+    Ok(Prepared { machine, loads, capture, policy: Policy::Sglang(Box::new(policy)), basis })
 }
 
 /// Total that programs see: as read, else the catalog's with the spread over drivers.
@@ -185,6 +199,14 @@ fn draft(case: &Case, args: &ServerArgs) -> Figure {
         Some(figure) if draft_weights_resident(args.version) => figure.clone(),
         Some(_) => Figure::none("the draft is loaded after the pool is sized", "SGLang to 0.5.13"),
         None => Figure::none("no draft model", "launch"),
+    }
+}
+
+/// Weights of a draft that loads once the target is complete.
+fn late_draft(case: &Case, args: &ServerArgs) -> Bytes {
+    match &case.model.draft_weights {
+        Some(figure) if !draft_weights_resident(args.version) => figure.value.mid,
+        Some(_) | None => Bytes::ZERO,
     }
 }
 

@@ -29,20 +29,29 @@ pub(crate) fn pass_setup(
     chunk: &PrefillChunk,
 ) -> Option<(TapeModel, Setup)> {
     let tape_model = TapeModel::from_geometry(model).ok()?;
-    let experts = experts(model, device, run)?;
-    let setup = |code: &Code| Setup {
-        experts,
-        shared_experts: run.shared_experts,
-        mla_prefix: run.mla_prefix,
-        ..Setup::plain(*code, run.tp)
-    };
     let largest = |setup: &Setup| {
         let tape = prefill_chunk(&tape_model, setup, chunk).ok()?;
         tape.largest().map(|live| live.bytes)
     };
-    let heaviest = Code::sglang(run.version).iter().map(setup).max_by_key(largest)?;
+    let setups = Code::sglang(run.version).iter().map(|code| setup(*code, model, device, run));
+    let heaviest = setups.flatten().max_by_key(largest)?;
     largest(&heaviest)?;
     Some((tape_model, heaviest))
+}
+
+/// What runs a step of this model; `None` for expert kernels without a tape.
+pub(super) fn setup(
+    code: Code,
+    model: &ModelGeometry,
+    device: &DeviceProfile,
+    run: &RunInputs,
+) -> Option<Setup> {
+    Some(Setup {
+        experts: experts(model, device, run)?,
+        shared_experts: run.shared_experts,
+        mla_prefix: run.mla_prefix,
+        ..Setup::plain(code, run.tp)
+    })
 }
 
 fn experts(model: &ModelGeometry, device: &DeviceProfile, run: &RunInputs) -> Option<Experts> {

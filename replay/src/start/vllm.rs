@@ -11,7 +11,7 @@ use plimsoll_core::{
     device::MemoryKind as DeviceMemory,
     engine::{
         VllmDevice, VllmModel, VllmStart,
-        startup::{CapacityByRank, RankLoad, StartPolicy as _},
+        startup::{CapacityByRank, Capture, RankLoad, StartPolicy as _},
     },
     estimate::{
         Engine, Figure,
@@ -65,10 +65,11 @@ pub(super) fn prepare(case: &Case, args: &EngineArgs) -> Result<Prepared, CaseEr
     let loads = contexts.into_iter().zip(&profiles).map(|(context, profile)| RankLoad {
         context,
         weights: profile.weights,
-        draft_weights: Bytes::ZERO,
+        load_scratch: measured(&case.facts.load_peak),
         workspaces: profile.non_torch + terms.workspace.value.mid,
+        autotune_scratch: measured(&case.facts.autotune_scratch),
         graphs: graphs.value.mid,
-        unaccounted: Bytes::ZERO,
+        ..RankLoad::default()
     });
     let loads = loads.collect();
     let need = terms.activation.clone();
@@ -88,6 +89,9 @@ pub(super) fn prepare(case: &Case, args: &EngineArgs) -> Result<Prepared, CaseEr
         free_before_load: free,
         load,
         draft: Figure::none("part of the weights", "vLLM"),
+        load_scratch: Figure::none("not modelled", "vLLM"),
+        autotune_scratch: Figure::none("not modelled", "vLLM"),
+        draft_graphs: Figure::none("part of the graphs", "vLLM"),
         workspaces,
         graphs,
         need: Some(("the profiled activation peak".to_owned(), need)),
@@ -100,7 +104,13 @@ pub(super) fn prepare(case: &Case, args: &EngineArgs) -> Result<Prepared, CaseEr
         ],
     };
     let machine = MachineSpec::new(devices, host(case));
-    Ok(Prepared { machine, loads, policy: Policy::Vllm(Box::new(policy)), basis })
+    let capture = Capture::default();
+    Ok(Prepared { machine, loads, capture, policy: Policy::Vllm(Box::new(policy)), basis })
+}
+
+/// A measured peak; nothing where none was.
+fn measured(fact: &Option<super::Fact>) -> Bytes {
+    fact.as_ref().map_or(Bytes::ZERO, |fact| fact.get(0))
 }
 
 /// Releases that charge the graphs do not always: three public starts of 0.28 close without them,

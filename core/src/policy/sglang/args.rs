@@ -148,6 +148,10 @@ pub struct ServerArgs {
     pub mamba_ssm_dtype: Option<String>,
     /// `--disaggregation-mode`.
     pub disaggregation_mode: DisaggregationMode,
+    /// `--moe-runner-backend`; none stands for `auto`.
+    pub moe_runner_backend: Option<String>,
+    /// `--disable-flashinfer-autotune`.
+    pub disable_flashinfer_autotune: bool,
     /// `--moe-a2a-backend`; `deepep` also from `--enable-deepep-moe`.
     pub moe_a2a_backend: Option<String>,
     /// `--deepep-mode`.
@@ -237,6 +241,8 @@ impl ServerArgs {
             mamba_scheduler_strategy: None,
             mamba_ssm_dtype: None,
             disaggregation_mode: DisaggregationMode::Null,
+            moe_runner_backend: None,
+            disable_flashinfer_autotune: false,
             moe_a2a_backend: None,
             deepep_mode: None,
             attention_backend: None,

@@ -2,6 +2,11 @@
 
 use crate::{kv::EvictionPolicy, kv::Runs, policy::sglang::version::Version, sched::RequestId};
 
+/// Largest pool, tokens: sums of a batch stay far from overflow.
+pub(super) const MAX_POOL: u64 = 1 << 48;
+/// Largest page, tokens.
+const MAX_PAGE: u64 = 1 << 16;
+
 /// Order of the waiting queue (`--schedule-policy`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum QueuePolicy {
@@ -226,6 +231,9 @@ impl SglangConfig {
         if self.slots() == 0 {
             return Err(ConfigError::NoPool { pool: self.pool_tokens, page });
         }
+        if self.pool_tokens > MAX_POOL || page > MAX_PAGE {
+            return Err(ConfigError::TooLarge { pool: self.pool_tokens, page });
+        }
         if let Some(chunk) = self.chunked_prefill_size
             && (chunk == 0 || chunk % page != 0)
         {
@@ -254,6 +262,16 @@ pub enum ConfigError {
     /// No whole page fits.
     #[error("a pool of {pool} tokens holds no page of {page}")]
     NoPool {
+        /// Tokens of the pool.
+        pool: u64,
+        /// Tokens of a page.
+        page: u64,
+    },
+    /// Beyond any machine, and beyond what sums are kept for.
+    #[error(
+        "a pool of {pool} tokens in pages of {page} is more than 2^48 tokens in pages of 65536"
+    )]
+    TooLarge {
         /// Tokens of the pool.
         pool: u64,
         /// Tokens of a page.

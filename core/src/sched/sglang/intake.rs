@@ -2,7 +2,7 @@
 
 use super::{
     SglangScheduler,
-    config::{PriorityOrder, TooLong, signed, unsigned},
+    config::{MAX_POOL, PriorityOrder, TooLong, signed, unsigned},
     request::{Idx, Input, Request},
 };
 use crate::{
@@ -34,6 +34,9 @@ impl SglangScheduler {
         if new.prompt.is_empty() {
             return Some("empty_prompt");
         }
+        if new.prompt.len() > MAX_POOL {
+            return Some("prompt_too_long");
+        }
         self.by_id.contains_key(&new.id).then_some("duplicate_id")
     }
 
@@ -43,12 +46,13 @@ impl SglangScheduler {
         let longest = self.config.max_req_len();
         let len = signed(new.prompt.len());
         let asked = new.max_new_tokens.map_or(NO_LIMIT, signed);
-        let mut limit = asked.min(longest - len - 1);
+        let mut limit = asked.min(longest.saturating_sub(len).saturating_sub(1));
         if self.rules.limit_fits_pool() {
-            let page = self.config.page_size;
+            let page = signed(self.config.page_size);
             let pool = signed(self.config.slots());
-            let prompt = signed(new.prompt.len().next_multiple_of(page));
-            limit = limit.max(0).min(pool - prompt - signed(page) - 1).max(0);
+            // A prompt longer than the pool counts as the pool: the limit is 0 either way.
+            let prompt = len.min(pool).unsigned_abs().next_multiple_of(self.config.page_size);
+            limit = limit.max(0).min(pool - signed(prompt) - page - 1).max(0);
         }
         let (mut ids, mut input, mut logprob_start) = (new.prompt, Input::Given, new.logprob_start);
         let too_long = len >= self.config.max_req_input_len();

@@ -1,10 +1,18 @@
 //! The life of a server from its first reading to the moment when it is ready, or is refused.
 //!
 //! One sequence for every engine; a [`StartPolicy`] puts in the engine's rules. Readings are taken
-//! at the same points and in the same order as the engines take them.
+//! at the same points and in the same order as the engines take them. Between two readings memory
+//! may be taken and given back again: a small card dies of that too.
+
+mod capture;
+mod phase;
+mod take;
+
+pub use capture::{Capture, CaptureFailed, Shares};
+pub use phase::Taking;
 
 use crate::{
-    backend::{Backend, BackendError, Place, Rank},
+    backend::{Backend, BackendError, Rank},
     decision::{DecisionSink, Record, Value},
     figure::{FigureValue, NamedFigure},
     memory::ledger::Account,
@@ -55,12 +63,20 @@ pub struct RankLoad {
     pub context: Bytes,
     /// Weights and what loading leaves behind.
     pub weights: Bytes,
+    /// Copies beside the weights while they load; given back before the next reading.
+    pub load_scratch: Bytes,
     /// Weights of a draft model that is resident when the pool is sized.
     pub draft_weights: Bytes,
+    /// Weights of a draft model that loads once the target is complete.
+    pub late_draft_weights: Bytes,
     /// Workspaces, taken after the pools.
     pub workspaces: Bytes,
+    /// What kernels under tuning try out; given back before graphs are captured.
+    pub autotune_scratch: Bytes,
     /// Captured graphs.
     pub graphs: Bytes,
+    /// Captured graphs of the draft model.
+    pub draft_graphs: Bytes,
     /// Known to be taken by then, for what is not known.
     pub unaccounted: Bytes,
 }
@@ -70,7 +86,15 @@ impl RankLoad {
     #[must_use]
     pub const fn without_graphs(&self) -> Self {
         let nothing = Bytes::ZERO;
-        Self { workspaces: nothing, graphs: nothing, unaccounted: nothing, ..*self }
+        Self {
+            workspaces: nothing,
+            autotune_scratch: nothing,
+            graphs: nothing,
+            late_draft_weights: nothing,
+            draft_graphs: nothing,
+            unaccounted: nothing,
+            ..*self
+        }
     }
 }
 
@@ -109,6 +133,8 @@ pub struct PoolPlan {
     pub figures: Vec<NamedFigure>,
     /// Segments that each rank takes on its device, in order of taking; one entry a rank.
     pub segments: Vec<Vec<(Account, Bytes)>>,
+    /// Segments that follow once the target is complete, graphs included; one entry a rank, or none.
+    pub late_segments: Vec<Vec<(Account, Bytes)>>,
     /// What the rules used say about themselves, and what is weaker than a verified rule.
     pub notes: Vec<String>,
 }
@@ -203,6 +229,8 @@ pub struct Start {
     pub host: HostPlan,
     /// Free at each reading that was reached, by name and rank.
     pub readings: Vec<(&'static str, FreeByRank)>,
+    /// What the start was doing when memory was refused; `None` when it was not.
+    pub died: Option<Taking>,
 }
 
 impl Start {
@@ -225,15 +253,28 @@ impl Start {
     }
 }
 
-/// Starts a server: `loads` holds one entry a rank.
+/// What a server takes, and what happens around it meanwhile.
+#[derive(Clone, Copy, Debug)]
+pub struct StartLoads<'a> {
+    /// One entry a rank.
+    pub ranks: &'a [RankLoad],
+    /// Graphs that every rank captures; nothing where only their sum is known.
+    pub capture: &'a Capture,
+    /// Other programs that come and go.
+    pub tenants: &'a [TenantChange],
+}
+
+/// Starts a server.
 pub fn start<B: Backend + ?Sized, P: StartPolicy, S: DecisionSink>(
     backend: &mut B,
     policy: &mut P,
     sink: &mut S,
-    loads: &[RankLoad],
-    tenants: &[TenantChange],
+    loads: &StartLoads<'_>,
 ) -> Start {
-    let mut starter = Starter { backend, sink, loads, tenants, start: Start::empty() };
+    let StartLoads { ranks: loads, capture, tenants } = *loads;
+    let doing = Taking::Context;
+    let mut starter =
+        Starter { backend, sink, loads, capture, tenants, doing, start: Start::empty() };
     let end = match starter.run(policy) {
         Ok(()) => StartEnd::Ready,
         Err(end) => *end,
@@ -248,9 +289,15 @@ impl Start {
         Self {
             end: StartEnd::Ready,
             settings: SettingsPlan { figures: Vec::new() },
-            pool: PoolPlan { figures: Vec::new(), segments: Vec::new(), notes: Vec::new() },
+            pool: PoolPlan {
+                figures: Vec::new(),
+                segments: Vec::new(),
+                late_segments: Vec::new(),
+                notes: Vec::new(),
+            },
             host: HostPlan { figures: Vec::new(), per_rank: Vec::new(), warnings: Vec::new() },
             readings: Vec::new(),
+            died: None,
         }
     }
 }
@@ -262,7 +309,9 @@ struct Starter<'a, B: ?Sized, S> {
     backend: &'a mut B,
     sink: &'a mut S,
     loads: &'a [RankLoad],
+    capture: &'a Capture,
     tenants: &'a [TenantChange],
+    doing: Taking,
     start: Start,
 }
 
@@ -289,8 +338,7 @@ impl<B: Backend + ?Sized, S: DecisionSink> Starter<'_, B, S> {
         self.change_tenants(Phase::BeforeLoad)?;
         let before = self.read("before_load")?;
 
-        self.take_each(Account::Weights, |load| load.weights)?;
-        self.take_each(Account::DraftWeights, |load| load.draft_weights)?;
+        self.load()?;
         self.change_tenants(Phase::AfterLoad)?;
         let after = self.read("after_load")?;
 
@@ -308,9 +356,7 @@ impl<B: Backend + ?Sized, S: DecisionSink> Starter<'_, B, S> {
         self.read("after_pool")?;
 
         self.change_tenants(Phase::BeforeGraphs)?;
-        self.take_each(Account::Workspaces, |load| load.workspaces)?;
-        self.take_each(Account::Graphs, |load| load.graphs)?;
-        self.take_each(Account::Unaccounted, |load| load.unaccounted)?;
+        self.take_outside_the_pool()?;
         self.read("after_graphs")?;
         self.take_host_pool(policy)
     }
@@ -351,63 +397,6 @@ impl<B: Backend + ?Sized, S: DecisionSink> Starter<'_, B, S> {
         Ok(free)
     }
 
-    fn take_each(
-        &mut self,
-        account: Account,
-        size: impl Fn(&RankLoad) -> Bytes,
-    ) -> Result<(), Stop> {
-        for (rank, load) in self.ranks().zip(self.loads) {
-            self.take(rank, account, Place::Device, size(load))?;
-        }
-        Ok(())
-    }
-
-    fn take_pools(&mut self) -> Result<(), Stop> {
-        let segments = self.start.pool.segments.clone();
-        for (rank, segments) in self.ranks().zip(segments) {
-            for (account, size) in segments {
-                self.take(rank, account, Place::Device, size)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn take_host_pool<P: StartPolicy>(&mut self, policy: &mut P) -> Result<(), Stop> {
-        let available = self.backend.host_available()?;
-        let host = policy.host_pool(available)?;
-        if host.per_rank.is_empty() {
-            return Ok(());
-        }
-        self.sink.record(Record::new("host_read").with("available_bytes", available.0));
-        self.sink.record(figures_record("host_pool_sized", &host.figures));
-        self.start.host = host;
-        let sizes = self.start.host.per_rank.clone();
-        for (rank, size) in self.ranks().zip(sizes) {
-            self.take(rank, Account::KvPool, Place::Host, size)?;
-        }
-        Ok(())
-    }
-
-    fn take(
-        &mut self,
-        rank: Rank,
-        account: Account,
-        place: Place,
-        size: Bytes,
-    ) -> Result<(), Stop> {
-        if size == Bytes::ZERO {
-            return Ok(());
-        }
-        let place_name = match place {
-            Place::Device => "device",
-            Place::Host => "host",
-        };
-        self.backend.allocate(rank, account, place, size)?;
-        let record = Record::of("segment_allocated", rank).with("account", account.name());
-        self.sink.record(record.with("place", place_name).with("size_bytes", size.0));
-        Ok(())
-    }
-
     fn change_tenants(&mut self, phase: Phase) -> Result<(), Stop> {
         for change in self.tenants.iter().filter(|c| c.phase == phase) {
             self.backend.set_others(change.rank, change.held)?;
@@ -424,7 +413,10 @@ impl<B: Backend + ?Sized, S: DecisionSink> Starter<'_, B, S> {
                 let record = Record::new("refused").with("code", refused.code);
                 self.sink.record(record.with("message", refused.message.as_str()));
             }
-            StartEnd::OutOfMemory(error) => self.record_failure(error),
+            StartEnd::OutOfMemory(error) => {
+                self.start.died = Some(self.doing);
+                self.record_failure(error);
+            }
         }
     }
 
@@ -432,16 +424,18 @@ impl<B: Backend + ?Sized, S: DecisionSink> Starter<'_, B, S> {
         let record = match error {
             BackendError::OutOfMemory { rank, account, requested, free } => {
                 let record = Record::of("out_of_memory", *rank).with("account", account.name());
-                record.with("requested_bytes", requested.0).with("free_bytes", free.0)
+                let record = record.with("requested_bytes", requested.0);
+                record.with("free_bytes", free.0).with("phase", self.doing.name())
             }
             BackendError::TooLarge { rank, account, requested, capacity } => {
                 let record = Record::of("out_of_memory", *rank).with("account", account.name());
-                record.with("requested_bytes", requested.0).with("capacity_bytes", capacity.0)
+                let record = record.with("requested_bytes", requested.0);
+                record.with("capacity_bytes", capacity.0).with("phase", self.doing.name())
             }
             BackendError::HostOutOfMemory { rank, account, limit, requested, free } => {
                 let record = Record::of("out_of_memory", *rank).with("account", account.name());
                 let record = record.with("requested_bytes", requested.0).with("free_bytes", free.0);
-                record.with("killed_by", limit.name())
+                record.with("killed_by", limit.name()).with("phase", self.doing.name())
             }
             BackendError::Unknown(_) | BackendError::DeviceLost(_) => {
                 Record::new("device_lost").with("message", error.to_string().as_str())

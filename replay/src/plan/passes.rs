@@ -1,0 +1,227 @@
+//! Passes of a planned server, played through torch's caching allocator over what is left: the same
+//! tapes that a run under load plays.
+
+use crate::start::{Case, CaseLaunch, Policy, Ran, pass_setup, run_inputs};
+use plimsoll_core::{
+    engine::{
+        SamplingBackend, SglangPassInputs, SglangPasses,
+        serving::{Pass, PassTapes as _, Sampling, SamplingChoice},
+    },
+    estimate::{logits::LogprobChunks, shape::ShapeInputs, workspace::AttentionBackend},
+    figure::FigureValue,
+    memory::caching_allocator::{
+        CachingAllocator, CountingSource, MallocError, OutOfMemory, Setup, StreamId,
+    },
+    policy::sglang::{Resolved, args::ServerArgs, from_model::model_facts},
+    sched::Mode,
+    tape::{Metadata, PrefillChunk, StepInputs, metadata},
+    units::Bytes,
+};
+
+/// A pass that the allocator refuses.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Death {
+    /// The buffer that is asked for, with its layer.
+    pub buffer: String,
+    /// What the allocator asks the device for.
+    pub requested: Bytes,
+    /// What the device has free then.
+    pub free: Bytes,
+    /// Live buffers of the pass at that moment.
+    pub allocated: Bytes,
+}
+
+impl Death {
+    fn of(buffer: String, error: &OutOfMemory) -> Self {
+        Self {
+            buffer,
+            requested: Bytes(error.segment),
+            free: Bytes(error.device_free),
+            allocated: Bytes(error.allocated),
+        }
+    }
+}
+
+/// What bounds a server's passes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Limits {
+    /// Most new tokens of a prefill pass.
+    pub(super) chunk: u64,
+    /// Longest sequence.
+    pub(super) context: u64,
+    /// `max_running_requests`.
+    pub(super) running: u64,
+    /// Tokens of the pool.
+    pub(super) pool: u64,
+    /// Largest captured decode batch; 0 without graphs.
+    pub(super) captured: u64,
+}
+
+/// The passes of one server.
+pub(super) struct Passes {
+    tapes: SglangPasses,
+    backend: AttentionBackend,
+    page_size: u64,
+    total: Bytes,
+    pub(super) limits: Limits,
+}
+
+impl Passes {
+    /// The passes of a started SGLang server; `None` where its layers have no recorded tape.
+    pub(super) fn of(case: &Case, ran: &Ran) -> Option<Self> {
+        let (CaseLaunch::Sglang(args), Policy::Sglang(start)) = (&case.launch, &ran.policy) else {
+            return None;
+        };
+        let resolved = start.resolved()?;
+        let model = case.model.geometry()?;
+        let limits = limits(args, ran, resolved)?;
+        let shape = ShapeInputs::from_geometry(model);
+        let run = run_inputs(args, &shape, case);
+        let full = PrefillChunk { tokens: limits.chunk, requests: 1, prefix_tokens: 0 };
+        let (tape_model, setup) = pass_setup(model, &case.device, &run, &full)?;
+        let inputs = SglangPassInputs {
+            shape,
+            recorded: Some((tape_model.shortened(), setup)),
+            run,
+            captured_decode: limits.captured,
+            captured_prefill: resolved.prefill_sizes.last().copied().unwrap_or(0),
+            sampling: match args.scheduling.sampling_backend.as_deref() {
+                Some("pytorch") => SamplingBackend::Pytorch,
+                _ => SamplingBackend::FlashInfer,
+            },
+            logprob_chunks: LogprobChunks::Default,
+        };
+        Some(Self {
+            tapes: SglangPasses::new(inputs),
+            backend: resolved.attention.buffers(model_facts(model).attention),
+            page_size: resolved.page_size.max(1),
+            total: ran.basis.total.value.mid,
+            limits,
+        })
+    }
+
+    /// Plays one pass on an allocator that holds nothing yet, over `left` bytes of the device. What it
+    /// kept from the start is not counted.
+    pub(super) fn dies(&mut self, pass: &Pass, left: Bytes) -> Option<Death> {
+        let mut allocator = CachingAllocator::new(Setup::new(self.total.0));
+        let mut source = CountingSource::new(left.0);
+        let before = metadata(&self.metadata(pass)).ok();
+        let tapes = self.tapes.tapes(pass);
+        for tape in before.iter().chain(tapes.iter().map(AsRef::as_ref)) {
+            let stopped = match allocator.play(&mut source, tape, StreamId(0)) {
+                Ok(_) => continue,
+                Err(stopped) => stopped,
+            };
+            let MallocError::OutOfMemory(error) = &stopped.error else { return None };
+            return Some(Death::of(stopped.name.to_string(), error));
+        }
+        None
+    }
+
+    /// The least free memory over which the allocator serves every pass, to 1 MiB above.
+    pub(super) fn needs(&mut self, passes: &[Pass]) -> Bytes {
+        let mut need = Bytes::ZERO;
+        for pass in passes {
+            if self.dies(pass, need).is_none() {
+                continue;
+            }
+            let (mut dies, mut lives) = (need, self.total);
+            while lives.saturating_sub(dies) > Bytes::mib(1) {
+                let middle = Bytes(dies.0.midpoint(lives.0));
+                if self.dies(pass, middle).is_some() { dies = middle } else { lives = middle }
+            }
+            need = lives;
+        }
+        need
+    }
+
+    const fn metadata(&self, pass: &Pass) -> Metadata {
+        let captured = matches!(pass.mode, Mode::Decode) && pass.requests <= self.limits.captured;
+        Metadata {
+            backend: self.backend,
+            tokens: pass.tokens,
+            requests: pass.requests,
+            prefix_tokens: pass.prefix_tokens,
+            longest: pass.longest,
+            page_size: self.page_size,
+            host_moved: 0,
+            inputs: if captured { StepInputs::Static } else { StepInputs::New },
+        }
+    }
+}
+
+fn limits(args: &ServerArgs, ran: &Ran, resolved: &Resolved) -> Option<Limits> {
+    let count = |name: &str| match ran.start.figure(name)?.value {
+        FigureValue::Count(count) => Some(count),
+        _ => None,
+    };
+    let context = resolved.context_len.max(1);
+    let chunk = u64::try_from(resolved.chunked_prefill_size_after_dp).ok().filter(|c| *c > 0);
+    let chunk = chunk.unwrap_or_else(|| args.max_prefill_tokens.unwrap_or(16_384));
+    let captured = resolved.decode_bs.last().copied();
+    Some(Limits {
+        chunk: chunk.min(context),
+        context,
+        running: count("max_running_requests")?.max(1),
+        pool: count("max_total_num_tokens")?,
+        captured: captured.filter(|_| resolved.decode_graphs_off.is_none()).unwrap_or(0),
+    })
+}
+
+/// Prompt tokens of a short request, assumed.
+pub(super) const SHORT_PROMPT: u64 = 128;
+
+/// Mean length of the requests that a pool is full of, assumed: decides how many run at once.
+const MEAN_REQUEST: u64 = 1024;
+
+/// A prefill pass of `requests` equal prompts, `tokens` new tokens in all after `prefix` cached ones.
+pub(super) fn prefill(tokens: u64, requests: u64, prefix: u64) -> Pass {
+    let requests = requests.clamp(1, tokens.max(1));
+    Pass {
+        mode: Mode::Prefill,
+        tokens: tokens.max(1),
+        requests,
+        prefix_tokens: prefix,
+        longest: tokens.max(1).div_ceil(requests).saturating_add(prefix / requests),
+        sampled: requests,
+        logprob_rows: 0,
+        sampling: Sampling::default(),
+    }
+}
+
+/// A decode pass of `requests` requests of the mean length, sampled by temperature.
+pub(super) fn decode(requests: u64) -> Pass {
+    Pass {
+        mode: Mode::Decode,
+        tokens: requests,
+        requests,
+        prefix_tokens: requests.saturating_mul(MEAN_REQUEST - 1),
+        longest: MEAN_REQUEST,
+        sampled: requests,
+        logprob_rows: 0,
+        sampling: Sampling { choice: SamplingChoice::Temperature, ..Sampling::default() },
+    }
+}
+
+impl Limits {
+    /// The heaviest prefill passes of plain requests: a full chunk, one at the end of the longest
+    /// prompt, and one of short prompts.
+    pub(super) fn prefills(&self) -> [Pass; 3] {
+        let together = (self.chunk / SHORT_PROMPT).clamp(1, self.running);
+        let longest = self.context.min(self.pool).saturating_sub(self.chunk);
+        [
+            prefill(self.chunk, 1, 0),
+            prefill(self.chunk, 1, longest),
+            prefill(self.chunk, together, 0),
+        ]
+    }
+
+    /// Those, and a decode batch of as many requests of the mean length as the pool holds; beyond the
+    /// captured batches it runs eagerly.
+    pub(super) fn heaviest(&self) -> Vec<Pass> {
+        let running = (self.pool / MEAN_REQUEST).clamp(1, self.running);
+        let mut passes = self.prefills().to_vec();
+        passes.push(decode(running));
+        passes
+    }
+}
