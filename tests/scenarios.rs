@@ -18,6 +18,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
+    sync::OnceLock,
 };
 
 fn root() -> &'static Path {
@@ -38,7 +39,13 @@ fn scenarios() -> Vec<(PathBuf, Scenario)> {
     read.collect()
 }
 
-fn runs() -> Vec<(PathBuf, ScenarioRun)> {
+/// All runs, made once for all tests.
+fn runs() -> &'static [(PathBuf, ScenarioRun)] {
+    static RUNS: OnceLock<Vec<(PathBuf, ScenarioRun)>> = OnceLock::new();
+    RUNS.get_or_init(fresh_runs)
+}
+
+fn fresh_runs() -> Vec<(PathBuf, ScenarioRun)> {
     let run = |(file, scenario): (PathBuf, Scenario)| match run_scenario(scenario, &file) {
         Ok(run) => (file, run),
         Err(error) => panic!("{}: {error}", file.display()),
@@ -51,7 +58,7 @@ fn every_scenario_holds() {
     let begin = std::time::Instant::now();
     let runs = runs();
     let mut broken = String::new();
-    for (_, run) in &runs {
+    for (_, run) in runs {
         for claim in run.claims.iter().filter(|claim| !claim.holds()) {
             let _ = writeln!(
                 broken,
@@ -200,8 +207,8 @@ fn no_tolerance_is_wide() {
 #[test]
 fn logs_are_the_same_twice_and_differ_between_scenarios() {
     let mut decisions = BTreeMap::new();
-    for ((_, first), (_, second)) in runs().into_iter().zip(runs()) {
-        assert_eq!(log(&first), log(&second), "{}", first.scenario.name);
+    for ((_, first), (_, second)) in runs().iter().zip(fresh_runs()) {
+        assert_eq!(log(first), log(&second), "{}", first.scenario.name);
         assert_eq!(first.digests, second.digests, "{}", first.scenario.name);
         let name = first.scenario.name.clone();
         if let Some(other) = decisions.insert(first.digests.decisions.clone(), name.clone()) {
@@ -242,14 +249,14 @@ fn reports(runs: &[(PathBuf, ScenarioRun)]) -> BTreeMap<String, String> {
 #[test]
 fn reports_and_logs_are_as_recorded() {
     let runs = runs();
-    let reports = reports(&runs);
+    let reports = reports(runs);
     let mut settings = insta::Settings::clone_current();
     settings.set_snapshot_path(root().join("tests/snapshots"));
     settings.set_prepend_module_to_snapshot(false);
     settings.set_omit_expression(true);
     let mut names = BTreeSet::new();
     settings.bind(|| {
-        for (_, run) in &runs {
+        for (_, run) in runs {
             let name = run.scenario.name.replace('/', "--");
             let text = format!("{}\n{}", reports[&run.scenario.name], log(run));
             insta::assert_snapshot!(name.as_str(), text);
@@ -295,6 +302,7 @@ const THEMES: &[(&str, &str)] = &[
     ("sampling", "Logits, their float32 copies, sorts and logprobs: rows times vocabulary, outside the pool."),
     ("fragmentation", "Memory that is there and cannot be used, against memory that is not there."),
     ("retraction", "Pools that fill: who waits, and who is taken back."),
+    ("draft-copies", "A draft model beside its target: weights and pool that the fraction does not see."),
     ("capture", "Starts that die between the pool and the first request."),
     ("faults", "Remains of a dead server, leaks, and processes that grow."),
     ("unified-memory", "One memory for the device and everything else."),
@@ -356,7 +364,7 @@ fn row(run: &ScenarioRun) -> String {
 #[test]
 fn the_index_is_that_of_the_files() {
     let path = root().join("docs/scenarios.md");
-    let expected = index(&runs());
+    let expected = index(runs());
     if std::env::var_os("PLIMSOLL_WRITE_DOCS").is_some() {
         fs::write(&path, &expected).unwrap();
         return;
