@@ -291,8 +291,14 @@ const THEMES: &[(&str, &str)] = &[
         "crash-prefill",
         "A prefill pass needs more than what is left outside the pool: the pass decides, not the pool.",
     ),
-    ("long-context", "What one long prompt asks for: room in the pool, and memory that grows with its prefix."),
-    ("sampling", "Logits, their float32 copies, sorts and logprobs: rows times vocabulary, outside the pool."),
+    (
+        "long-context",
+        "What one long prompt asks for: room in the pool, and memory that grows with its prefix.",
+    ),
+    (
+        "sampling",
+        "Logits, their float32 copies, sorts and logprobs: rows times vocabulary, outside the pool.",
+    ),
     ("fragmentation", "Memory that is there and cannot be used, against memory that is not there."),
     ("retraction", "Pools that fill: who waits, and who is taken back."),
     ("capture", "Starts that die between the pool and the first request."),
