@@ -174,14 +174,16 @@ impl Accounts {
         });
     }
 
-    /// What a live device said: what is neither free nor the server's is other programs'.
+    /// What a live device said: what is neither free nor the server's is other programs'. Host memory that
+    /// is mapped and not touched is no one's loss, so a total may be less than what is held.
     fn observed(&mut self, record: &Record) {
         let (total, free) = (number(record, "total_bytes"), number(record, "free_bytes"));
         let Some(free) = free.filter(|_| text(record, "what") == "reading") else { return };
         if let Some(state) = self.of(record) {
-            state.total = total.or(state.total);
             let own = state.held.values().fold(free, |sum, bytes| sum.saturating_add(*bytes));
-            state.others = state.total.unwrap_or(0).saturating_sub(own);
+            let total = total.or(state.total).unwrap_or(0).max(own);
+            state.total = Some(total);
+            state.others = total.saturating_sub(own);
         }
     }
 
