@@ -2,7 +2,11 @@
 //! amount that is changed by a single byte.
 
 use plimsoll_replay::{
-    checker::check, folder::load_folder, record::FieldValue, run::run_scenario, wire::Log,
+    checker::check,
+    folder::load_folder,
+    record::{FieldValue, Record},
+    run::run_scenario,
+    wire::Log,
 };
 use std::{path::Path, sync::OnceLock};
 
@@ -41,7 +45,8 @@ fn proved(kind: &str, place: &str, field: &str) -> bool {
         "segment_allocated" => field == "size_bytes" && place == "device",
         "reading" => field == "free_bytes",
         "ledger" => field == "held_bytes",
-        "step" | "decode_run" => ["free_bytes", "reserved_bytes", "requests"].contains(&field),
+        // Requests are left out: those at their limit may sit out a pass, so one more can be right.
+        "step" | "decode_run" => ["free_bytes", "reserved_bytes"].contains(&field),
         "admitted" => ["extend_tokens", "prefix_tokens"].contains(&field),
         "run_ended" | "server_ended" => field == "finished",
         _ => false,
@@ -79,11 +84,17 @@ fn one_byte_more_is_found() {
         // Of a long life every record of the start and a part of the rest.
         let stride = log.records.len() / 40 + 1;
         for at in (0..log.records.len()).filter(|at| *at < 60 || at % stride == 0) {
+            // Nothing proves what was admitted to a pass that failed.
+            let passes = |record: &Record| ["step", "decode_run"].contains(&record.kind.as_str());
+            if log.records[at].kind == "admitted" && !log.records[at..].iter().any(passes) {
+                continue;
+            }
             for field in 0..log.records[at].fields.decided.len() {
                 if !nudge(&mut log, at, field, 1) {
                     continue;
                 }
-                assert!(!check(&log).is_empty(), "{name} record {at}");
+                let name_of = &log.records[at].fields.decided[field].0;
+                assert!(!check(&log).is_empty(), "{name} record {at} {name_of}");
                 assert!(nudge(&mut log, at, field, -1));
                 tried += 1;
             }

@@ -8,7 +8,7 @@ use plimsoll_replay::{
     outcome::{Figure, Verdict, evaluate},
     run::{ScenarioRun, run_scenario},
     scenario::{
-        Scenario,
+        FIGURES, Scenario,
         expect::{Ending, Expect, Test},
     },
 };
@@ -18,6 +18,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
+    sync::OnceLock,
 };
 
 fn root() -> &'static Path {
@@ -38,7 +39,13 @@ fn scenarios() -> Vec<(PathBuf, Scenario)> {
     read.collect()
 }
 
-fn runs() -> Vec<(PathBuf, ScenarioRun)> {
+/// All runs, made once for all tests.
+fn runs() -> &'static [(PathBuf, ScenarioRun)] {
+    static RUNS: OnceLock<Vec<(PathBuf, ScenarioRun)>> = OnceLock::new();
+    RUNS.get_or_init(fresh_runs)
+}
+
+fn fresh_runs() -> Vec<(PathBuf, ScenarioRun)> {
     let run = |(file, scenario): (PathBuf, Scenario)| match run_scenario(scenario, &file) {
         Ok(run) => (file, run),
         Err(error) => panic!("{}: {error}", file.display()),
@@ -51,7 +58,7 @@ fn every_scenario_holds() {
     let begin = std::time::Instant::now();
     let runs = runs();
     let mut broken = String::new();
-    for (_, run) in &runs {
+    for (_, run) in runs {
         for claim in run.claims.iter().filter(|claim| !claim.holds()) {
             let _ = writeln!(
                 broken,
@@ -73,7 +80,7 @@ fn every_file_says_why_and_from_where_and_claims_a_figure() {
         let scenario = &run.scenario;
         let name = &scenario.name;
         assert_eq!(
-            file,
+            *file,
             folder_of_scenarios().join(format!("{name}.yaml")),
             "name and path differ"
         );
@@ -178,18 +185,29 @@ fn below(figure: &Figure) -> Figure {
     }
 }
 
+/// Whether the figure is of a run under load: what a model of time and passes gives, not of a log's
+/// rounding.
+fn of_the_run(name: &str) -> bool {
+    let at = |name| FIGURES.iter().position(|spec| spec.name == name);
+    at(name) >= at("died_in")
+}
+
 /// Tolerances stand for the rounding of printed inputs: never more than 1.5 % of the value.
 #[test]
 fn no_tolerance_is_wide() {
     for (_, scenario) in scenarios() {
         for (spec, test) in &scenario.expect.figures {
+            if of_the_run(spec.name) {
+                continue;
+            }
             let (width, value) = match test {
                 Test::Is(_) | Test::AnyOf(_) | Test::Contains(_) => continue,
                 Test::Within { value, within } => (within.as_f64(), value.as_f64()),
                 Test::Between { at_least: Some(low), at_most: Some(high) } => {
                     (high.as_f64() - low.as_f64(), high.as_f64())
                 }
-                Test::Between { .. } => panic!("{}: {} has one end", scenario.name, spec.name),
+                // One end is a bound, and no tolerance.
+                Test::Between { .. } => continue,
             };
             let share = width / value;
             assert!(share <= 0.015, "{}: {} within {share:.4}", scenario.name, spec.name);
@@ -200,8 +218,8 @@ fn no_tolerance_is_wide() {
 #[test]
 fn logs_are_the_same_twice_and_differ_between_scenarios() {
     let mut decisions = BTreeMap::new();
-    for ((_, first), (_, second)) in runs().into_iter().zip(runs()) {
-        assert_eq!(log(&first), log(&second), "{}", first.scenario.name);
+    for ((_, first), (_, second)) in runs().iter().zip(fresh_runs()) {
+        assert_eq!(log(first), log(&second), "{}", first.scenario.name);
         assert_eq!(first.digests, second.digests, "{}", first.scenario.name);
         let name = first.scenario.name.clone();
         if let Some(other) = decisions.insert(first.digests.decisions.clone(), name.clone()) {
@@ -242,14 +260,14 @@ fn reports(runs: &[(PathBuf, ScenarioRun)]) -> BTreeMap<String, String> {
 #[test]
 fn reports_and_logs_are_as_recorded() {
     let runs = runs();
-    let reports = reports(&runs);
+    let reports = reports(runs);
     let mut settings = insta::Settings::clone_current();
     settings.set_snapshot_path(root().join("tests/snapshots"));
     settings.set_prepend_module_to_snapshot(false);
     settings.set_omit_expression(true);
     let mut names = BTreeSet::new();
     settings.bind(|| {
-        for (_, run) in &runs {
+        for (_, run) in runs {
             let name = run.scenario.name.replace('/', "--");
             let text = format!("{}\n{}", reports[&run.scenario.name], log(run));
             insta::assert_snapshot!(name.as_str(), text);
@@ -301,6 +319,10 @@ const THEMES: &[(&str, &str)] = &[
     ),
     ("fragmentation", "Memory that is there and cannot be used, against memory that is not there."),
     ("retraction", "Pools that fill: who waits, and who is taken back."),
+    (
+        "draft-copies",
+        "A draft model beside its target: weights and pool that the fraction does not see.",
+    ),
     ("capture", "Starts that die between the pool and the first request."),
     ("faults", "Remains of a dead server, leaks, and processes that grow."),
     ("unified-memory", "One memory for the device and everything else."),
@@ -362,7 +384,7 @@ fn row(run: &ScenarioRun) -> String {
 #[test]
 fn the_index_is_that_of_the_files() {
     let path = root().join("docs/scenarios.md");
-    let expected = index(&runs());
+    let expected = index(runs());
     if std::env::var_os("PLIMSOLL_WRITE_DOCS").is_some() {
         fs::write(&path, &expected).unwrap();
         return;

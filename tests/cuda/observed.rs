@@ -13,7 +13,7 @@ use std::{
 };
 
 /// What is run, and the card that it finds: a full one, a small one, one that is lost while it serves.
-const RUNS: [(&str, &[(&str, &str)]); 5] = [
+const RUNS: [(&str, &[(&str, &str)]); 6] = [
     ("unified-memory/gb10-host-programs-grow", &[("FAKE_CUDA_TOTAL", "150110011392")]),
     ("founding/margin-0.93", &[("FAKE_CUDA_TOTAL", "150110011392"), ("FAKE_CUDA_DEVICES", "8")]),
     ("faults/leak-of-20-gb-a-week", &[("FAKE_CUDA_TOTAL", "25757220864")]),
@@ -21,6 +21,10 @@ const RUNS: [(&str, &[(&str, &str)]); 5] = [
     (
         "unified-memory/gb10-host-programs-shrink-again",
         &[("FAKE_CUDA_TOTAL", "150110011392"), ("FAKE_CUDA_LOST_AT", "900")],
+    ),
+    (
+        "unified-memory/gb10-host-programs-shrink-again",
+        &[("FAKE_CUDA_TOTAL", "150110011392"), ("FAKE_CUDA_LOST_AT", "4000")],
     ),
 ];
 
@@ -45,8 +49,15 @@ fn live_runs_on_cards_replay_without_them() {
         println!("{name}: {observed} of {} records; {errors}", log.records.len());
         assert!(observed > 0, "{name}");
         let again = again(&log).unwrap();
-        assert_eq!((again.extent, again.difference), (Extent::Whole, None), "{name}");
-        assert_eq!(again.run.digests.decisions, log.digests.decisions, "{name}");
+        assert!(again.difference.is_none(), "{name}");
+        // A card that is lost in the start leaves a log without its end.
+        let lost = output.status.code() == Some(3) && !log.complete;
+        match again.extent {
+            Extent::Whole => {
+                assert_eq!(again.run.digests.decisions, log.digests.decisions, "{name}");
+            }
+            extent => assert!(lost, "{name}: {extent:?}"),
+        }
     }
     let _ = fs::remove_file(&file);
 }
