@@ -2,15 +2,12 @@
 //! something that can fail. Its report and its whole decision log are kept as a snapshot.
 //! `PLIMSOLL_WRITE_DOCS=1` writes the index in docs/scenarios.md anew.
 
+use crate::runs::{Run, log, runs, scenarios};
 use plimsoll_core::units::Nanos;
 use plimsoll_replay::{
-    folder,
     outcome::{Figure, Verdict, evaluate},
-    run::{ScenarioRun, run_scenario},
-    scenario::{
-        Scenario,
-        expect::{Ending, Expect, Test},
-    },
+    run::ScenarioRun,
+    scenario::expect::{Ending, Expect, Test},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,30 +25,12 @@ fn folder_of_scenarios() -> PathBuf {
     root().join("scenarios")
 }
 
-/// Every scenario with its file, in the order of the files.
-fn scenarios() -> Vec<(PathBuf, Scenario)> {
-    let entries = folder::load_folder(&folder_of_scenarios()).unwrap();
-    let read = entries.into_iter().map(|entry| match entry.scenario {
-        Ok(scenario) => (entry.path, scenario),
-        Err(problems) => panic!("{}", problems.render()),
-    });
-    read.collect()
-}
-
-fn runs() -> Vec<(PathBuf, ScenarioRun)> {
-    let run = |(file, scenario): (PathBuf, Scenario)| match run_scenario(scenario, &file) {
-        Ok(run) => (file, run),
-        Err(error) => panic!("{}: {error}", file.display()),
-    };
-    scenarios().into_iter().map(run).collect()
-}
-
 #[test]
 fn every_scenario_holds() {
     let begin = std::time::Instant::now();
     let runs = runs();
     let mut broken = String::new();
-    for (_, run) in &runs {
+    for (_, run) in runs {
         for claim in run.claims.iter().filter(|claim| !claim.holds()) {
             let _ = writeln!(
                 broken,
@@ -73,7 +52,7 @@ fn every_file_says_why_and_from_where_and_claims_a_figure() {
         let scenario = &run.scenario;
         let name = &scenario.name;
         assert_eq!(
-            file,
+            *file,
             folder_of_scenarios().join(format!("{name}.yaml")),
             "name and path differ"
         );
@@ -197,27 +176,8 @@ fn no_tolerance_is_wide() {
     }
 }
 
-#[test]
-fn logs_are_the_same_twice_and_differ_between_scenarios() {
-    let mut decisions = BTreeMap::new();
-    for ((_, first), (_, second)) in runs().into_iter().zip(runs()) {
-        assert_eq!(log(&first), log(&second), "{}", first.scenario.name);
-        assert_eq!(first.digests, second.digests, "{}", first.scenario.name);
-        let name = first.scenario.name.clone();
-        if let Some(other) = decisions.insert(first.digests.decisions.clone(), name.clone()) {
-            panic!("{other} and {name} have the same digest");
-        }
-    }
-}
-
-fn log(run: &ScenarioRun) -> String {
-    let (bytes, digests) = run.write_log(Vec::new()).unwrap();
-    assert_eq!(digests, run.digests);
-    String::from_utf8(bytes).unwrap()
-}
-
 /// Reports of all scenarios as the command prints them, by name.
-fn reports(runs: &[(PathBuf, ScenarioRun)]) -> BTreeMap<String, String> {
+fn reports(runs: &[Run]) -> BTreeMap<String, String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
     command.args(["run", "--color", "never"]).args(runs.iter().map(|(file, _)| file));
     let output = command.current_dir(root()).output().unwrap();
@@ -242,14 +202,14 @@ fn reports(runs: &[(PathBuf, ScenarioRun)]) -> BTreeMap<String, String> {
 #[test]
 fn reports_and_logs_are_as_recorded() {
     let runs = runs();
-    let reports = reports(&runs);
+    let reports = reports(runs);
     let mut settings = insta::Settings::clone_current();
     settings.set_snapshot_path(root().join("tests/snapshots"));
     settings.set_prepend_module_to_snapshot(false);
     settings.set_omit_expression(true);
     let mut names = BTreeSet::new();
     settings.bind(|| {
-        for (_, run) in &runs {
+        for (_, run) in runs {
             let name = run.scenario.name.replace('/', "--");
             let text = format!("{}\n{}", reports[&run.scenario.name], log(run));
             insta::assert_snapshot!(name.as_str(), text);
@@ -291,8 +251,14 @@ const THEMES: &[(&str, &str)] = &[
         "crash-prefill",
         "A prefill pass needs more than what is left outside the pool: the pass decides, not the pool.",
     ),
-    ("long-context", "What one long prompt asks for: room in the pool, and memory that grows with its prefix."),
-    ("sampling", "Logits, their float32 copies, sorts and logprobs: rows times vocabulary, outside the pool."),
+    (
+        "long-context",
+        "What one long prompt asks for: room in the pool, and memory that grows with its prefix.",
+    ),
+    (
+        "sampling",
+        "Logits, their float32 copies, sorts and logprobs: rows times vocabulary, outside the pool.",
+    ),
     ("fragmentation", "Memory that is there and cannot be used, against memory that is not there."),
     ("retraction", "Pools that fill: who waits, and who is taken back."),
     ("capture", "Starts that die between the pool and the first request."),
@@ -301,7 +267,7 @@ const THEMES: &[(&str, &str)] = &[
     ("healthy", "Servers that keep what they need, under load."),
 ];
 
-fn index(runs: &[(PathBuf, ScenarioRun)]) -> String {
+fn index(runs: &[Run]) -> String {
     let mut by_theme: BTreeMap<String, Vec<&ScenarioRun>> = BTreeMap::new();
     for (_, run) in runs {
         by_theme.entry(theme(&run.scenario.name)).or_default().push(run);
@@ -356,7 +322,7 @@ fn row(run: &ScenarioRun) -> String {
 #[test]
 fn the_index_is_that_of_the_files() {
     let path = root().join("docs/scenarios.md");
-    let expected = index(&runs());
+    let expected = index(runs());
     if std::env::var_os("PLIMSOLL_WRITE_DOCS").is_some() {
         fs::write(&path, &expected).unwrap();
         return;

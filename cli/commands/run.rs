@@ -2,14 +2,14 @@
 
 use super::views;
 use crate::{
-    args::{BackendName, Format, Observe, RunArgs},
+    args::{BackendName, Detail, Format, Observe, RunArgs},
     bodies,
     exit::{self, Failure},
     interrupt::Interrupt,
     output::{self, Output},
     render,
 };
-use plimsoll_core::backend::BackendError;
+use plimsoll_core::{backend::BackendError, sched::LogDetail};
 use plimsoll_replay::{
     folder,
     problem::{Problem, Problems},
@@ -133,8 +133,12 @@ fn one(file: &Path, overrides: &[Override], args: &RunArgs, interrupt: &Interrup
     };
     let interrupted = || interrupt.is_asked();
     let machine = bodies::machine(args.backend);
-    let mut options =
-        RunOptions { interrupted: &interrupted, machine: &machine, ..RunOptions::default() };
+    let detail = match args.detail {
+        Detail::Decisions => LogDetail::Decisions,
+        Detail::Slots => LogDetail::Slots,
+    };
+    let (interrupted, machine): (&dyn Fn() -> bool, _) = (&interrupted, &machine);
+    let mut options = RunOptions { machine, record: None, detail, interrupted };
     let Some(path) = &args.record else {
         return run_with(scenario, file, options).map_err(ended);
     };

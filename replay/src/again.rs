@@ -5,10 +5,11 @@ use crate::{
     diff::{self, Difference},
     problem::{Problem, Problems},
     record::{DigestScope, FieldValue, Record},
-    run::{Recording, RunError, RunOptions, ScenarioRun, run_with},
+    run::{DETAIL_SLOTS, Recording, RunError, RunOptions, ScenarioRun, run_with},
     scenario::{Override, Scenario},
     wire::Log,
 };
+use plimsoll_core::sched::LogDetail;
 use std::{
     cell::Cell,
     io::{self, Write},
@@ -66,13 +67,15 @@ pub fn again(recording: &Log) -> Result<Again, AgainError> {
         Extent::Interrupted | Extent::Cut(_) => recording.records.len() as u64 + 2,
     };
     let run = run_again(recording, enough)?;
-    let mut first = recording.clone();
+    let (mut first, mut second) = (recording.clone(), run.log.clone());
     if extent != Extent::Whole {
-        first.records.retain(|record| !is_interruption(record));
+        // Slots of decode passes that follow each other are told together: where the run ends, less is.
+        let kept = |record: &Record| !is_interruption(record) && !is_of_slots(record);
+        first.records.retain(kept);
+        second.records.retain(kept);
     }
     let decided = |record: &Record| record.scope == DigestScope::Decisions;
     let compared = first.records.iter().filter(|record| decided(record)).count();
-    let mut second = run.log.clone();
     if extent != Extent::Whole {
         let mut left = compared;
         second.records.retain(|record| {
@@ -115,6 +118,10 @@ fn is_interruption(record: &Record) -> bool {
     record.kind == "run_ended" && text(record, "outcome") == "interrupted"
 }
 
+fn is_of_slots(record: &Record) -> bool {
+    matches!(record.kind.as_str(), "slots_taken" | "slots_freed" | "slots_cached")
+}
+
 /// Counts the lines of a log that nobody keeps.
 struct Lines<'a>(&'a Cell<u64>);
 
@@ -151,7 +158,12 @@ fn run_again(log: &Log, enough: u64) -> Result<ScenarioRun, AgainError> {
         scenario_file: name,
         overrides: overrides.iter().map(ToString::to_string).collect(),
     };
-    let options = RunOptions { record: Some(record), interrupted: &stop, ..RunOptions::default() };
+    let detail = match header("detail") {
+        Some(DETAIL_SLOTS) => LogDetail::Slots,
+        _ => LogDetail::Decisions,
+    };
+    let (record, interrupted) = (Some(record), &stop);
+    let options = RunOptions { record, detail, interrupted, ..RunOptions::default() };
     Ok(run_with(scenario, &file, options)?)
 }
 

@@ -20,6 +20,7 @@ use plimsoll_core::{
         startup::{Refused, StartEnd},
     },
     figure::FigureValue,
+    sched::LogDetail,
     units::Bytes,
 };
 use std::{
@@ -102,12 +103,17 @@ impl ScenarioRun {
     }
 }
 
+/// `detail` in the header of a log that tells every slot; such a log without one of them is wrong.
+pub const DETAIL_SLOTS: &str = "slots";
+
 /// How a scenario is run.
 pub struct RunOptions<'a> {
     /// Builds the machine.
     pub machine: MakeMachine<'a>,
     /// Where the log is written as it grows, so that it is there up to the moment of a kill.
     pub record: Option<Recording<'a>>,
+    /// How much the log tells. More enters the digests of this run.
+    pub detail: LogDetail,
     /// Asked again and again: whether the user wants the run to end.
     pub interrupted: &'a dyn Fn() -> bool,
 }
@@ -115,7 +121,8 @@ pub struct RunOptions<'a> {
 impl Default for RunOptions<'_> {
     /// The simulator, to the end, nothing written.
     fn default() -> Self {
-        Self { machine: &start::simulator, record: None, interrupted: &|| false }
+        let detail = LogDetail::default();
+        Self { machine: &start::simulator, record: None, detail, interrupted: &|| false }
     }
 }
 
@@ -151,7 +158,7 @@ pub fn run_with(
     options: RunOptions<'_>,
 ) -> Result<ScenarioRun, RunError> {
     let assembled = assemble::of_scenario(&scenario, file)?;
-    let mut sink = RunSink::new(&scenario, options.record)?;
+    let mut sink = RunSink::new(&scenario, options.detail, options.record)?;
     let (ran, mut machine) = start::run_on(&assembled.case, options.machine, &mut sink)?;
     let served = match scenario.clients() {
         Some(mut clients) if ran.start.end == StartEnd::Ready => {
@@ -163,6 +170,7 @@ pub fn run_with(
                     max_steps: scenario.limits.max_steps,
                     max_time: scenario.limits.max_time,
                 },
+                detail: options.detail,
                 interrupted: options.interrupted,
             };
             Some(serve::serve(&assembled, &ran, machine.as_mut(), load, &mut sink)?)
@@ -210,10 +218,17 @@ struct RunSink<'a> {
 }
 
 impl<'a> RunSink<'a> {
-    fn new(scenario: &Scenario, record: Option<Recording<'a>>) -> Result<Self, WireError> {
+    fn new(
+        scenario: &Scenario,
+        detail: LogDetail,
+        record: Option<Recording<'a>>,
+    ) -> Result<Self, WireError> {
         let mut header = Fields::default();
         header.push(DigestScope::Decisions, "scenario", scenario.name.as_str());
         header.push(DigestScope::Decisions, "seed", scenario.seed);
+        if detail == LogDetail::Slots {
+            header.push(DigestScope::Decisions, "detail", DETAIL_SLOTS);
+        }
         let mut file = None;
         if let Some(record) = record {
             header.push(DigestScope::Measured, "scenario_text", record.scenario_text);

@@ -61,7 +61,7 @@ pub fn check(log: &Log) -> Vec<Violation> {
     let mut order = order::Order::default();
     let mut steps = steps::Steps::default();
     let mut requests = requests::Requests::default();
-    let mut slots = slots::Slots::default();
+    let mut slots = slots::Slots::of(&log.header);
     let mut subjects: [&mut dyn Subject; 5] =
         [&mut order, &mut memory, &mut steps, &mut requests, &mut slots];
     for (expected, record) in (0..).zip(&log.records) {

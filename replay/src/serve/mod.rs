@@ -16,7 +16,7 @@ use plimsoll_core::{
     engine::serving::{self, Clients, Limits, PassTapes, Served, Serving, TimedChange, Wording},
     estimate::roofline::TimeModel,
     memory::caching_allocator::{Options, TorchVersion},
-    sched::Scheduler,
+    sched::{LogDetail, Scheduler},
 };
 use plimsoll_ingest::launch::EnvVar;
 
@@ -28,6 +28,8 @@ pub struct Load<'a> {
     pub changes: &'a [TimedChange],
     /// Where the run stops.
     pub limits: Limits,
+    /// How much the log tells.
+    pub detail: LogDetail,
     /// Whether the user wants the run to end now.
     pub interrupted: &'a dyn Fn() -> bool,
 }
@@ -106,6 +108,7 @@ pub fn serve(
         options,
         wording: parts.wording,
         limits: load.limits,
+        detail: load.detail,
         interrupted: load.interrupted,
     };
     let served = serving::serve(machine, serving, sink);
