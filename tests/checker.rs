@@ -2,7 +2,11 @@
 //! amount that is changed by a single byte.
 
 use crate::runs::{log, runs};
-use plimsoll_replay::{checker::check, record::FieldValue, wire::Log};
+use plimsoll_replay::{
+    checker::check,
+    record::{FieldValue, Record},
+    wire::Log,
+};
 use std::sync::OnceLock;
 
 /// Logs of all scenarios, with their names, as they stand in a file.
@@ -29,7 +33,8 @@ fn proved(kind: &str, place: &str, field: &str) -> bool {
         "segment_allocated" => field == "size_bytes" && place == "device",
         "reading" => field == "free_bytes",
         "ledger" => field == "held_bytes",
-        "step" | "decode_run" => ["free_bytes", "reserved_bytes", "requests"].contains(&field),
+        // Requests are left out: those at their limit may sit out a pass, so one more can be right.
+        "step" | "decode_run" => ["free_bytes", "reserved_bytes"].contains(&field),
         "admitted" => ["extend_tokens", "prefix_tokens"].contains(&field),
         "run_ended" | "server_ended" => field == "finished",
         _ => false,
@@ -67,11 +72,17 @@ fn one_byte_more_is_found() {
         // Of a long life every record of the start and a part of the rest.
         let stride = log.records.len() / 40 + 1;
         for at in (0..log.records.len()).filter(|at| *at < 60 || at % stride == 0) {
+            // Nothing proves what was admitted to a pass that failed.
+            let passes = |record: &Record| ["step", "decode_run"].contains(&record.kind.as_str());
+            if log.records[at].kind == "admitted" && !log.records[at..].iter().any(passes) {
+                continue;
+            }
             for field in 0..log.records[at].fields.decided.len() {
                 if !nudge(&mut log, at, field, 1) {
                     continue;
                 }
-                assert!(!check(&log).is_empty(), "{name} record {at}");
+                let name_of = &log.records[at].fields.decided[field].0;
+                assert!(!check(&log).is_empty(), "{name} record {at} {name_of}");
                 assert!(nudge(&mut log, at, field, -1));
                 tried += 1;
             }

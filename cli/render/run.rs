@@ -8,7 +8,10 @@ use crate::{
     output::{Output, Tone},
 };
 use plimsoll_core::{
-    engine::startup::{Refused, StartEnd},
+    engine::{
+        serving::ServeEnd,
+        startup::{Refused, StartEnd},
+    },
     memory::ledger::Account,
     units::Tokens,
 };
@@ -16,6 +19,7 @@ use plimsoll_replay::{
     ledger_at::{Moment, ledger_at},
     outcome::{Claim, Figure},
     run::ScenarioRun,
+    serve::ServedRun,
     verdict::{Verdict, verdict},
 };
 use serde_json::{Map, Value, json};
@@ -79,6 +83,7 @@ pub fn human(run: &ScenarioRun, args: &RunArgs, views: &str, output: &Output) ->
     if let Some(line) = too_little_left(run).filter(|_| verdict.is_none()) {
         let _ = writeln!(out, "  {} {line}", output.paint(Tone::Close, "low  "));
     }
+    out.push_str(&last_records(run));
     out.push_str(views);
     if (!run.passed() && args.views.at.is_none()) || args.why {
         match ledger_at(&run.log, Moment::Crash).ok().filter(|_| verdict.is_some()) {
@@ -103,6 +108,25 @@ pub fn human(run: &ScenarioRun, args: &RunArgs, views: &str, output: &Output) ->
     out
 }
 
+/// Records that are shown of a run that does not end by itself.
+const LAST_RECORDS: usize = 6;
+
+/// The last records of a run that hangs, or that its limits ended: what it was doing.
+fn last_records(run: &ScenarioRun) -> String {
+    let endless = |served: &ServedRun| {
+        matches!(served.served.end, ServeEnd::Hung | ServeEnd::Limit(_) | ServeEnd::Interrupted)
+    };
+    if !run.served.as_ref().is_some_and(endless) {
+        return String::new();
+    }
+    let mut out = "  last records\n".to_owned();
+    let from = run.log.records.len().saturating_sub(LAST_RECORDS);
+    for record in &run.log.records[from..] {
+        let _ = writeln!(out, "    {}", record.line());
+    }
+    out
+}
+
 /// What of the launch the run did not execute.
 fn notes(run: &ScenarioRun) -> &[String] {
     run.served.as_ref().map_or(&[], |served| &served.notes)
@@ -116,6 +140,9 @@ fn life_lines(run: &ScenarioRun, verdict: &Verdict, output: &Output) -> String {
     };
     if let Some(short) = &verdict.short {
         line(&output.paint(Tone::Bad, "short"), short);
+    }
+    if let Some(chunk) = &verdict.chunk {
+        line("chunk", chunk);
     }
     let start = start_ending(run);
     line("start", start.strip_prefix("started ").unwrap_or(&start));

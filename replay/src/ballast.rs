@@ -112,12 +112,7 @@ impl Ballast {
                 Ok(served)
             }
             Err(BackendError::OutOfMemory { requested, .. }) => {
-                // Two granules are what rounding on both sides may differ by.
-                let filler = self.filler[rank.0 as usize];
-                let room = requested.round_up_to(GRANULE).min(Bytes(16 * GRANULE.0));
-                let less = filler.saturating_sub(room);
-                self.real.set_others(rank, less)?;
-                self.filler[rank.0 as usize] = less;
+                self.make_room(rank, requested)?;
                 self.agreement.real_had_less += 1;
                 serve(self.real.as_mut()).map_err(|error| {
                     BackendError::DeviceLost(format!(
@@ -127,6 +122,37 @@ impl Ballast {
             }
             Err(other) => Err(other),
         }
+    }
+
+    /// Pairs a declared segment with the real one. Without a real one it is given back: a failed call
+    /// changes nothing.
+    fn keep(
+        &mut self,
+        declared: SegmentId,
+        taken: Result<SegmentId, BackendError>,
+    ) -> Result<(), BackendError> {
+        match taken {
+            Ok(real) => {
+                self.segments.insert(declared, real);
+                Ok(())
+            }
+            Err(error) => {
+                self.declared.free(declared)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// The filler gives way until the real rank has `size` free, and a granule more: sizes that are no
+    /// multiple of one cost the real machine up to that much each.
+    fn make_room(&mut self, rank: Rank, size: Bytes) -> Result<(), BackendError> {
+        let there = self.real.memory(rank)?.free;
+        let wanted = size.round_up_to(GRANULE).saturating_add(GRANULE);
+        let lacking = wanted.saturating_sub(there).round_up_to(GRANULE);
+        let less = self.filler[rank.0 as usize].saturating_sub(lacking);
+        self.real.set_others(rank, less)?;
+        self.filler[rank.0 as usize] = less;
+        Ok(())
     }
 
     /// A refused request is put to the real rank too: it should refuse.
@@ -184,8 +210,8 @@ impl Backend for Ballast {
             }
         };
         if is_real {
-            let real = self.really(rank, |real| real.allocate(rank, account, place, size))?;
-            self.segments.insert(declared, real);
+            let taken = self.really(rank, |real| real.allocate(rank, account, place, size));
+            self.keep(declared, taken)?;
         } else if account == Account::Context {
             self.align(rank)?;
         }
@@ -241,7 +267,13 @@ impl Backend for Ballast {
             }
         }
         match real {
-            Some((rank, real)) => self.really(rank, |body| body.map(real, offset, size)),
+            Some((rank, real)) => {
+                let mapped = self.really(rank, |body| body.map(real, offset, size));
+                if mapped.is_err() {
+                    self.declared.unmap(range, offset, size)?;
+                }
+                mapped
+            }
             None => Ok(()),
         }
     }
@@ -270,8 +302,8 @@ impl Backend for Ballast {
     ) -> Result<SegmentId, BackendError> {
         let declared = self.declared.capture(rank, batch, planned)?;
         if self.is_real(rank) {
-            let real = self.really(rank, |real| real.capture(rank, batch, planned))?;
-            self.segments.insert(declared, real);
+            let taken = self.really(rank, |real| real.capture(rank, batch, planned));
+            self.keep(declared, taken)?;
             // A real graph may have cost more than was planned.
             self.align(rank)?;
         }

@@ -4,16 +4,17 @@
 use crate::{
     blind::blind,
     ledger_at::{Moment, ledger_at},
-    plan::{self, Plan},
+    plan::{self, MixKind, Plan},
     run::ScenarioRun,
     timeline::{Crash, End, Timeline, time},
 };
 use plimsoll_core::{
     engine::serving::ServeEnd,
+    figure::FigureValue,
     memory::ledger::Account,
     plan::Advice,
     pyfloat,
-    units::{Bytes, group_thousands},
+    units::{Bytes, MIB, group_thousands},
 };
 
 /// A run in a few sentences.
@@ -23,6 +24,8 @@ pub struct Verdict {
     pub what: String,
     /// The number that was too small, when one was.
     pub short: Option<String>,
+    /// What a full prefill chunk takes on this server, where it died in one.
+    pub chunk: Option<String>,
     /// How the pool and the requests stood.
     pub state: Option<String>,
     /// What the configuration alone predicts, where the run rests on calibrated readings.
@@ -46,13 +49,14 @@ pub fn verdict(run: &ScenarioRun) -> Option<Verdict> {
         End::Crash(crash) => Verdict {
             what: died(crash),
             short: short(crash, &timeline),
+            chunk: (crash.mode != "decode").then(|| full_chunk(run)).flatten(),
             state,
             blind,
             ways: ways(run, crash, &timeline),
         },
         End::Over(_) | End::Cut => {
             let (what, ways) = ended(&served.end, &timeline, run);
-            Verdict { what, short: None, state, blind, ways }
+            Verdict { what, short: None, chunk: None, state, blind, ways }
         }
     })
 }
@@ -85,6 +89,27 @@ fn short(crash: &Crash, timeline: &Timeline) -> Option<String> {
     };
     let asked = amount(crash.requested);
     Some(format!("{} free{rank}, {asked} asked for {}", amount(crash.free), crash.buffer))
+}
+
+/// Peak and largest request of a full chunk, and what would have fitted.
+fn full_chunk(run: &ScenarioRun) -> Option<String> {
+    let tape = run.ran.basis.prefill_tape.as_ref()?;
+    let (peak, largest) = (tape.peak().bytes, tape.largest()?.bytes);
+    let plan = plan::plan(&run.assembled.case).ok()?;
+    let tokens = match &run.ran.start.figure("chunked_prefill_size")?.value {
+        FigureValue::Count(tokens) if *tokens > 0 => *tokens,
+        _ => return None,
+    };
+    let each = peak.0 as f64 / tokens as f64 / MIB as f64;
+    let mut out = format!(
+        "a chunk of {} tokens peaks at {peak} ({each:.4} MiB a token), its largest request is {largest}",
+        group_thousands(tokens)
+    );
+    let killed = plan.kills.plain.filter(|killed| killed.kind == MixKind::OnePrompt);
+    if let Some(killed) = killed.filter(|killed| killed.prefix_tokens == 0) {
+        out.push_str(&format!("; {} tokens fit", group_thousands(killed.tokens - 1)));
+    }
+    Some(out)
 }
 
 fn state(run: &ScenarioRun, timeline: &Timeline) -> String {

@@ -33,7 +33,7 @@ fn started(readings: &str, flags: &str) -> (Ran, Vec<Record>) {
     let scenario = Scenario::parse("test.yaml", &text, &[]).unwrap();
     let assembled = assemble::of_scenario(&scenario, Path::new("test.yaml")).unwrap();
     let mut records = Vec::new();
-    let (ran, _) = start::run_on(&assembled.case, &start::simulator, &mut records).unwrap();
+    let (ran, _) = start::run_on(&assembled.case, start::simulator, &mut records).unwrap();
     (ran, records)
 }
 

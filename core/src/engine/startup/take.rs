@@ -53,15 +53,25 @@ impl<B: Backend + ?Sized, S: DecisionSink> Starter<'_, B, S> {
             for segment in &shares.pool {
                 self.take(rank, Account::Graphs, Place::Device, *segment)?;
             }
+            let (mut graphs, mut held, mut failed) = (0_u64, Bytes::ZERO, None);
             for (batch, size) in shares.by_graph(batches) {
-                self.backend.capture(rank, batch, size)?;
+                match self.backend.capture(rank, batch, size) {
+                    Ok(_) => (graphs, held) = (graphs + 1, held + size),
+                    Err(error) => {
+                        failed = Some(error);
+                        break;
+                    }
+                }
             }
-            if shares.driver > Bytes::ZERO {
+            // One record for all graphs of a rank; when one fails, for those before it.
+            if held > Bytes::ZERO {
                 let record = Record::of("segment_allocated", rank);
                 let record = record.with("account", Account::Graphs.name());
-                let record = record.with("place", "device").with("size_bytes", shares.driver.0);
-                let graphs = u64::try_from(batches.len()).unwrap_or(u64::MAX);
+                let record = record.with("place", "device").with("size_bytes", held.0);
                 self.sink.record(record.with("graphs", graphs));
+            }
+            if let Some(error) = failed {
+                return Err(error.into());
             }
         }
         Ok(())
