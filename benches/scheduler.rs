@@ -1,7 +1,8 @@
 //! SGLang's scheduler alone: turns a second of a full server. `cargo bench --bench scheduler`.
 //!
-//! Requests arrive as others finish, so that 64 run: prompts of 1,000 tokens, 300 outputs, a pool that the
-//! cache fills, so that every admission evicts.
+//! Requests arrive as others finish, so that 64 run: prompts of 1,000 tokens, 300 outputs. First with a pool
+//! that the cache fills, so that every admission evicts; then the same workload with pools of 10^5, 10^6 and
+//! 10^7 tokens, which must cost the same.
 #![allow(
     clippy::unwrap_used,
     missing_docs,
@@ -14,7 +15,7 @@ use plimsoll_core::{
     policy::sglang::version::Version,
     sched::{
         Decision, NewRequest, RequestId, Scheduler as _,
-        sglang::{LoopKind, SglangConfig, SglangScheduler},
+        sglang::{LoopKind, PrefixCache, SglangConfig, SglangScheduler},
     },
 };
 use std::hint::black_box;
@@ -72,5 +73,34 @@ fn scheduler(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, scheduler);
+/// What a turn costs as the pool grows and the workload stays. Without a prefix cache the pool's use is the
+/// same at every size. (With one a larger pool keeps more, and evicts nothing: other work.)
+fn pools(c: &mut Criterion) {
+    let mut group = c.benchmark_group("pool");
+    group.throughput(Throughput::Elements(TURNS));
+    group.sample_size(10);
+    for page_size in [1, 64] {
+        let mut finished = Vec::new();
+        for tokens in [100_000, 1_000_000, 10_000_000] {
+            let server = || {
+                SglangScheduler::new(SglangConfig {
+                    page_size,
+                    max_running_requests: 64,
+                    request_rows: 64,
+                    prefix_cache: PrefixCache::Off,
+                    ..SglangConfig::new(Version::new(0, 5, 8), tokens, 32_768)
+                })
+                .unwrap()
+            };
+            finished.push(turns(&mut server(), TURNS));
+            assert!(finished[0] > 300 && finished.iter().all(|it| *it == finished[0]));
+            group.bench_function(format!("{tokens} tokens, page {page_size}"), |b| {
+                b.iter(|| turns(&mut server(), TURNS));
+            });
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, scheduler, pools);
 criterion_main!(benches);

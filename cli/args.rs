@@ -199,6 +199,9 @@ pub struct RunArgs {
     /// again (one scenario only).
     #[arg(long, visible_alias = "log", value_name = "FILE")]
     pub record: Option<PathBuf>,
+    /// What the decision log tells: decisions, or every token slot that changes hands too.
+    #[arg(long, value_enum, default_value = "decisions")]
+    pub detail: Detail,
     /// Show the rule, source and inputs of every figure.
     #[arg(long)]
     pub why: bool,
@@ -215,6 +218,15 @@ pub struct RunArgs {
     /// Scenarios that run at the same time.
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub threads: u16,
+}
+
+/// How much a decision log tells.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Detail {
+    /// Every decision.
+    Decisions,
+    /// Every token slot that is taken or given back, too.
+    Slots,
 }
 
 /// What of a run is shown beside its verdict.

@@ -1,33 +1,21 @@
 //! The checker of decision logs: it finds nothing in the logs of all scenarios, and it finds every
 //! amount that is changed by a single byte.
 
+use crate::runs::{log, runs};
 use plimsoll_replay::{
     checker::check,
-    folder::load_folder,
     record::{FieldValue, Record},
-    run::run_scenario,
     wire::Log,
 };
-use std::{path::Path, sync::OnceLock};
+use std::sync::OnceLock;
 
-/// Logs of all scenarios, with their names; every scenario is run once.
+/// Logs of all scenarios, with their names, as they stand in a file.
 fn logs() -> &'static [(String, Log)] {
     static LOGS: OnceLock<Vec<(String, Log)>> = OnceLock::new();
-    LOGS.get_or_init(run_all)
-}
-
-fn run_all() -> Vec<(String, Log)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
-    let entries = load_folder(&folder).expect("scenarios");
-    let mut logs = Vec::new();
-    for entry in entries {
-        let scenario = entry.scenario.expect("a scenario");
-        let name = scenario.name.clone();
-        let run = run_scenario(scenario, &entry.path).expect("a run");
-        let (text, _) = run.write_log(Vec::new()).expect("a log");
-        logs.push((name, Log::read(text.as_slice()).expect("a log")));
-    }
-    logs
+    LOGS.get_or_init(|| {
+        let read = |run| Log::read(log(run).as_bytes()).expect("a log");
+        runs().iter().map(|(_, run)| (run.scenario.name.clone(), read(run))).collect()
+    })
 }
 
 #[test]

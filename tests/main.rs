@@ -18,6 +18,8 @@ mod cli;
 #[cfg(test)]
 mod cuda;
 #[cfg(test)]
+mod determinism;
+#[cfg(test)]
 mod founding;
 #[cfg(test)]
 mod fuzz_smoke;
@@ -26,6 +28,10 @@ mod host;
 #[cfg(test)]
 mod oracle;
 #[cfg(test)]
+mod runs;
+#[cfg(test)]
 mod scenarios;
+#[cfg(test)]
+mod slots;
 #[cfg(test)]
 mod tidy;

@@ -2,13 +2,13 @@
 //! something that can fail. Its report and its whole decision log are kept as a snapshot.
 //! `PLIMSOLL_WRITE_DOCS=1` writes the index in docs/scenarios.md anew.
 
+use crate::runs::{Run, log, runs, scenarios};
 use plimsoll_core::units::Nanos;
 use plimsoll_replay::{
-    folder,
     outcome::{Figure, Verdict, evaluate},
-    run::{ScenarioRun, run_scenario},
+    run::ScenarioRun,
     scenario::{
-        FIGURES, Scenario,
+        FIGURES,
         expect::{Ending, Expect, Test},
     },
 };
@@ -18,7 +18,6 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
-    sync::OnceLock,
 };
 
 fn root() -> &'static Path {
@@ -27,30 +26,6 @@ fn root() -> &'static Path {
 
 fn folder_of_scenarios() -> PathBuf {
     root().join("scenarios")
-}
-
-/// Every scenario with its file, in the order of the files.
-fn scenarios() -> Vec<(PathBuf, Scenario)> {
-    let entries = folder::load_folder(&folder_of_scenarios()).unwrap();
-    let read = entries.into_iter().map(|entry| match entry.scenario {
-        Ok(scenario) => (entry.path, scenario),
-        Err(problems) => panic!("{}", problems.render()),
-    });
-    read.collect()
-}
-
-/// All runs, made once for all tests.
-fn runs() -> &'static [(PathBuf, ScenarioRun)] {
-    static RUNS: OnceLock<Vec<(PathBuf, ScenarioRun)>> = OnceLock::new();
-    RUNS.get_or_init(fresh_runs)
-}
-
-fn fresh_runs() -> Vec<(PathBuf, ScenarioRun)> {
-    let run = |(file, scenario): (PathBuf, Scenario)| match run_scenario(scenario, &file) {
-        Ok(run) => (file, run),
-        Err(error) => panic!("{}: {error}", file.display()),
-    };
-    scenarios().into_iter().map(run).collect()
 }
 
 #[test]
@@ -215,27 +190,8 @@ fn no_tolerance_is_wide() {
     }
 }
 
-#[test]
-fn logs_are_the_same_twice_and_differ_between_scenarios() {
-    let mut decisions = BTreeMap::new();
-    for ((_, first), (_, second)) in runs().iter().zip(fresh_runs()) {
-        assert_eq!(log(first), log(&second), "{}", first.scenario.name);
-        assert_eq!(first.digests, second.digests, "{}", first.scenario.name);
-        let name = first.scenario.name.clone();
-        if let Some(other) = decisions.insert(first.digests.decisions.clone(), name.clone()) {
-            panic!("{other} and {name} have the same digest");
-        }
-    }
-}
-
-fn log(run: &ScenarioRun) -> String {
-    let (bytes, digests) = run.write_log(Vec::new()).unwrap();
-    assert_eq!(digests, run.digests);
-    String::from_utf8(bytes).unwrap()
-}
-
 /// Reports of all scenarios as the command prints them, by name.
-fn reports(runs: &[(PathBuf, ScenarioRun)]) -> BTreeMap<String, String> {
+fn reports(runs: &[Run]) -> BTreeMap<String, String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
     command.args(["run", "--color", "never"]).args(runs.iter().map(|(file, _)| file));
     let output = command.current_dir(root()).output().unwrap();
@@ -329,7 +285,7 @@ const THEMES: &[(&str, &str)] = &[
     ("healthy", "Servers that keep what they need, under load."),
 ];
 
-fn index(runs: &[(PathBuf, ScenarioRun)]) -> String {
+fn index(runs: &[Run]) -> String {
     let mut by_theme: BTreeMap<String, Vec<&ScenarioRun>> = BTreeMap::new();
     for (_, run) in runs {
         by_theme.entry(theme(&run.scenario.name)).or_default().push(run);

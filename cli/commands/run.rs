@@ -2,14 +2,14 @@
 
 use super::views;
 use crate::{
-    args::{BackendName, Format, Observe, RunArgs},
+    args::{BackendName, Detail, Format, Observe, RunArgs},
     bodies,
     exit::{self, Failure},
     interrupt::Interrupt,
     output::{self, Output},
     render,
 };
-use plimsoll_core::backend::BackendError;
+use plimsoll_core::{backend::BackendError, sched::LogDetail};
 use plimsoll_replay::{
     folder,
     problem::{Problem, Problems},
@@ -135,8 +135,12 @@ fn one(file: &Path, overrides: &[Override], args: &RunArgs, interrupt: &Interrup
     let interrupted = || interrupt.is_asked();
     let machine = bodies::machine(args.backend, args.observe);
     let readings = bodies::readings(args.observe);
-    let mut options =
-        RunOptions { machine: &machine, readings, interrupted: &interrupted, record: None };
+    let detail = match args.detail {
+        Detail::Decisions => LogDetail::Decisions,
+        Detail::Slots => LogDetail::Slots,
+    };
+    let (interrupted, machine): (&dyn Fn() -> bool, _) = (&interrupted, &machine);
+    let mut options = RunOptions { machine, readings, record: None, detail, interrupted };
     let Some(path) = &args.record else {
         return run_with(scenario, file, options).map_err(ended);
     };

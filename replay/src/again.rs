@@ -6,12 +6,15 @@ use crate::{
     observe::{self, Observations},
     problem::{Problem, Problems},
     record::{DigestScope, FieldValue, Record},
-    run::{OBSERVE, OBSERVED, Recording, RunError, RunOptions, ScenarioRun, run_with},
+    run::{
+        DETAIL_SLOTS, OBSERVE, OBSERVED, Recording, RunError, RunOptions, ScenarioRun, run_with,
+    },
     scenario::{Override, Scenario},
     start::{self, CaseError, Machine, Readings},
     wire::Log,
 };
 use plimsoll_backend_sim::MachineSpec;
+use plimsoll_core::sched::LogDetail;
 use std::{
     cell::Cell,
     io::{self, Write},
@@ -71,12 +74,14 @@ pub fn again(recording: &Log) -> Result<Again, AgainError> {
         }
     };
     let run = run_again(recording, enough)?;
-    let mut first = recording.clone();
+    let (mut first, mut second) = (recording.clone(), run.log.clone());
     if extent != Extent::Whole {
-        first.records.retain(|record| !is_interruption(record));
+        // Slots of decode passes that follow each other are told together: where the run ends, less is.
+        let kept = |record: &Record| !is_interruption(record) && !is_of_slots(record);
+        first.records.retain(kept);
+        second.records.retain(kept);
     }
     let compared = first.records.iter().filter(|record| decided(record)).count();
-    let mut second = run.log.clone();
     if extent != Extent::Whole {
         let mut left = compared;
         second.records.retain(|record| {
@@ -121,6 +126,10 @@ fn extent(log: &Log) -> Extent {
 
 fn is_interruption(record: &Record) -> bool {
     record.kind == "run_ended" && text(record, "outcome") == "interrupted"
+}
+
+fn is_of_slots(record: &Record) -> bool {
+    matches!(record.kind.as_str(), "slots_taken" | "slots_freed" | "slots_cached")
 }
 
 /// Counts the lines of a log that nobody keeps.
@@ -173,8 +182,13 @@ fn run_again(log: &Log, enough: u64) -> Result<ScenarioRun, AgainError> {
         scenario_file: name,
         overrides: overrides.iter().map(ToString::to_string).collect(),
     };
+    let detail = match header("detail") {
+        Some(DETAIL_SLOTS) => LogDetail::Slots,
+        _ => LogDetail::Decisions,
+    };
     let (readings, make) = machine(log);
-    let options = RunOptions { machine: &make, readings, record: Some(record), interrupted: &stop };
+    let options =
+        RunOptions { machine: &make, readings, record: Some(record), detail, interrupted: &stop };
     Ok(run_with(scenario, &file, options)?)
 }
 

@@ -63,7 +63,7 @@ impl Kind {
 use About::{Either, Rank, Server};
 
 /// Every kind, in the order of a server's life.
-pub const KINDS: [Kind; 38] = [
+pub const KINDS: [Kind; 39] = [
     kind(
         "capacity_read",
         Rank,
@@ -183,9 +183,21 @@ pub const KINDS: [Kind; 38] = [
         "slots_taken",
         Server,
         &["request", "runs"],
-        "token slots given to a request, as first, length, first, length, … (only when asked for)",
+        "token slots given to a request, as first, length, first, length, …; whole pages. With \
+         `--detail slots`, like the next two",
     ),
-    kind("slots_freed", Server, &["runs"], "token slots given back"),
+    kind(
+        "slots_freed",
+        Server,
+        &["runs"],
+        "token slots given back to the free list, whoever had them",
+    ),
+    kind(
+        "slots_cached",
+        Server,
+        &["runs"],
+        "what the prefix cache owns, ascending, before the `run_ended` of a server that still lives",
+    ),
     kind(
         "host_tenant_changed",
         Server,

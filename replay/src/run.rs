@@ -22,6 +22,7 @@ use plimsoll_core::{
         startup::{Refused, StartEnd},
     },
     figure::FigureValue,
+    sched::LogDetail,
     units::Bytes,
 };
 use std::{
@@ -104,6 +105,9 @@ impl ScenarioRun {
     }
 }
 
+/// `detail` in the header of a log that tells every slot; such a log without one of them is wrong.
+pub const DETAIL_SLOTS: &str = "slots";
+
 /// How a scenario is run.
 pub struct RunOptions<'a> {
     /// Builds the machine.
@@ -112,6 +116,8 @@ pub struct RunOptions<'a> {
     pub readings: Readings,
     /// Where the log is written as it grows, so that it is there up to the moment of a kill.
     pub record: Option<Recording<'a>>,
+    /// How much the log tells. More enters the digests of this run.
+    pub detail: LogDetail,
     /// Asked again and again: whether the user wants the run to end.
     pub interrupted: &'a dyn Fn() -> bool,
 }
@@ -119,8 +125,8 @@ pub struct RunOptions<'a> {
 impl Default for RunOptions<'_> {
     /// The simulator, to the end, nothing written.
     fn default() -> Self {
-        let readings = Readings::Declared;
-        Self { machine: &start::simulator, readings, record: None, interrupted: &|| false }
+        let (readings, detail) = (Readings::Declared, LogDetail::default());
+        Self { machine: &start::simulator, readings, record: None, detail, interrupted: &|| false }
     }
 }
 
@@ -157,7 +163,8 @@ pub fn run_with(
 ) -> Result<ScenarioRun, RunError> {
     let assembled = assemble::of_scenario(&scenario, file)?;
     let queue = Queue::default();
-    let mut sink = RunSink::new(&scenario, options.record, options.readings, queue.clone())?;
+    let how = (options.detail, options.readings, queue.clone());
+    let mut sink = RunSink::new(&scenario, options.record, how)?;
     let make = |spec: &MachineSpec| -> Result<Machine, CaseError> {
         let machine = (options.machine)(spec)?;
         match options.readings {
@@ -176,6 +183,7 @@ pub fn run_with(
                     max_steps: scenario.limits.max_steps,
                     max_time: scenario.limits.max_time,
                 },
+                detail: options.detail,
                 interrupted: options.interrupted,
             };
             Some(serve::serve(&assembled, &ran, machine.as_mut(), load, &mut sink)?)
@@ -232,12 +240,14 @@ impl<'a> RunSink<'a> {
     fn new(
         scenario: &Scenario,
         record: Option<Recording<'a>>,
-        readings: Readings,
-        observed: Queue,
+        (detail, readings, observed): (LogDetail, Readings, Queue),
     ) -> Result<Self, WireError> {
         let mut header = Fields::default();
         header.push(DigestScope::Decisions, "scenario", scenario.name.as_str());
         header.push(DigestScope::Decisions, "seed", scenario.seed);
+        if detail == LogDetail::Slots {
+            header.push(DigestScope::Decisions, "detail", DETAIL_SLOTS);
+        }
         if readings != Readings::Declared {
             header.push(DigestScope::Measured, OBSERVE, OBSERVED);
         }

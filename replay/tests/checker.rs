@@ -359,9 +359,76 @@ fn rules_of_slots_find_what_breaks_them() {
     has(with(&[taken(&[1, 200, 200, 100])]), "slots 200 to 300 are taken, and 1 to 201");
     has(with(&[taken(&[100, 200]), taken(&[50, 100])]), "were not free");
     has(with(&[taken(&[1, 300]), freed(&[300, 2])]), "slot 301 is freed");
-    has(with(&[taken(&[1, 300]), freed(&[0, 1])]), "slot 0 is freed");
+    has(with(&[taken(&[1, 300]), freed(&[301, 1])]), "slot 301 is freed");
+    has(with(&[taken(&[0, 300])]), "slots 0 to 300 are not of this pool");
+    has(with(&[taken(&[1, 1 << 40])]), "are not of this pool");
     has(with(&[taken(&[1, 299])]), "300 slots are in use, 299 were taken");
     has(with(&[taken(&[1, 2, 3])]), "no pairs");
+}
+
+/// A life whose only request finishes; `at_end` is told after it.
+fn slots_at_the_end(detail: Option<&str>, at_end: &[(&str, &[u64])]) -> Vec<String> {
+    let slots = |life: &mut Life, kind: &str, runs: &[u64]| {
+        let record = Record::new(kind);
+        let record = if kind == "slots_taken" { record.with("request", 0_u64) } else { record };
+        life.push(record.with("runs", runs.to_vec()));
+    };
+    let mut life = Life::serving(1);
+    life.arrive(0, 300, 5);
+    life.take(2 * MIB);
+    life.admit(0, 0, 300, 0);
+    if !at_end.is_empty() {
+        slots(&mut life, "slots_taken", &[1, 304]);
+    }
+    life.pass("prefill", 1, (300, 0), 1);
+    life.decode(4);
+    life.finish(0, 5, 304);
+    at_end.iter().for_each(|(kind, runs)| slots(&mut life, kind, runs));
+    life.end("finished");
+    let mut log = life.log();
+    if let Some(detail) = detail {
+        log.header.push(plimsoll_replay::record::DigestScope::Decisions, "detail", detail);
+        log.footer = None;
+    }
+    let mut found = what(&log);
+    // The life takes all its slots at once: its passes are told fewer.
+    found.retain(|what| !what.contains("slots are in use, 304 were taken"));
+    found
+}
+
+#[test]
+fn a_slot_is_lost_unless_it_is_free_or_the_cache_owns_it() {
+    let end = |at_end: &[(&str, &[u64])]| slots_at_the_end(Some("slots"), at_end);
+    assert_eq!(end(&[("slots_freed", &[1, 304]), ("slots_cached", &[])]), [""; 0]);
+    assert_eq!(end(&[("slots_freed", &[300, 5]), ("slots_cached", &[1, 299])]), [""; 0]);
+    let has = |found: Vec<String>, part: &str| assert!(found[0].contains(part), "{found:?}");
+    has(end(&[("slots_freed", &[300, 5]), ("slots_cached", &[1, 298])]), "1 slots are lost");
+    has(end(&[("slots_freed", &[300, 5])]), "299 slots are lost, the first is 1");
+    let twice = end(&[("slots_freed", &[299, 6]), ("slots_cached", &[1, 299])]);
+    has(twice, "the prefix cache owns slot 299, and it was not taken");
+    // A log that promises slots and has none is found, one that does not is whole.
+    assert_eq!(slots_at_the_end(None, &[]), [""; 0]);
+    has(end(&[]), "300 slots are in use, 0 were taken");
+}
+
+#[test]
+fn pages_change_hands_whole() {
+    let with = |page: u64, runs: &[u64]| {
+        let mut life = Life::serving(1);
+        life.arrive(0, 300, 50);
+        life.admit(0, 0, 300, 0);
+        let taken = Record::new("slots_taken").with("request", 0_u64);
+        life.push(taken.with("runs", runs.to_vec()));
+        let mut log = life.log();
+        log.complete = false;
+        set(at(&mut log, "serving_started", 0), "page_size", page);
+        log.footer = None;
+        what(&log)
+    };
+    assert_eq!(with(16, &[16, 304]), [""; 0]);
+    assert!(with(16, &[16, 300])[0].contains("slots 16 to 316 are no whole pages of 16"));
+    assert!(with(16, &[8, 304])[0].contains("no whole pages"));
+    assert!(with(16, &[0, 304])[0].contains("not of this pool"));
 }
 
 #[test]

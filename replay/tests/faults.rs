@@ -11,7 +11,7 @@ use plimsoll_core::{
     },
     figure::FigureValue,
     kv::Runs,
-    sched::{Finish, NewRequest, RequestId},
+    sched::{Finish, LogDetail, NewRequest, RequestId},
     units::{Bytes, Nanos},
 };
 use plimsoll_replay::{
@@ -129,7 +129,8 @@ fn run(case: &Assembled, change: impl Fn(&mut MachineSpec)) -> ServeEnd {
     let limits = Limits { max_steps: 1000, max_time: Nanos(u64::MAX) };
     let mut clients = Burst::of(12);
     let interrupted = &|| false;
-    let load = Load { clients: &mut clients, changes: &[], limits, interrupted };
+    let detail = LogDetail::Slots;
+    let load = Load { clients: &mut clients, changes: &[], limits, detail, interrupted };
     let served = serve(case, &ran, machine.as_mut(), load, &mut records).unwrap();
     closes(&machine, capacity);
     served.served.end

@@ -64,6 +64,7 @@ fn live(fail_at: Option<FailAt>) -> (ScenarioRun, Vec<u8>) {
         readings: Readings::Device,
         record: Some(record),
         interrupted: &|| false,
+        ..RunOptions::default()
     };
     let run = run_with(scenario, Path::new("live.yaml"), options).unwrap();
     (run, out)

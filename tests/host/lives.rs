@@ -93,7 +93,8 @@ fn live(
         let limits =
             Limits { max_steps: scenario.limits.max_steps, max_time: scenario.limits.max_time };
         let (changes, interrupted) = (changes.as_slice(), &|| false);
-        let load = Load { clients: &mut clients, changes, limits, interrupted };
+        let detail = plimsoll_core::sched::LogDetail::Decisions;
+        let load = Load { clients: &mut clients, changes, limits, detail, interrupted };
         let run = serve(&assembled, &ran, machine.as_mut(), load, &mut records);
         end = Some(run.map_err(|e| text(&e))?.served.end);
     }

@@ -4,10 +4,12 @@ mod free_list;
 mod radix;
 mod rows;
 mod runs;
+mod slot_trace;
 mod slots;
 
 pub use free_list::FreeList;
 pub use radix::{EvictionPolicy, Inserted, Match, NodeId, RadixTree, TreeClock, TreeOptions};
 pub use rows::{RequestRows, RowOrder};
 pub use runs::{Cursor, Run, Runs};
+pub use slot_trace::SlotChange;
 pub use slots::{Extend, PageFree, SlotAllocator};

@@ -126,6 +126,14 @@ impl Runs {
         }
     }
 
+    /// The same values in ascending order, in as few runs as they allow. Runs must not overlap.
+    #[must_use]
+    pub fn ascending(&self) -> Self {
+        let mut runs = self.runs.clone();
+        runs.sort_unstable();
+        runs.into_iter().collect()
+    }
+
     /// Keeps the first `len` values.
     pub fn truncate(&mut self, len: u64) {
         while self.len > len {

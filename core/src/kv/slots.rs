@@ -3,6 +3,7 @@
 use super::{
     free_list::FreeList,
     runs::{Run, Runs},
+    slot_trace::{SlotChange, SlotTrace},
 };
 
 /// In which order freed pages return. They always go before the pages that are free already.
@@ -37,6 +38,7 @@ pub struct SlotAllocator {
     free: FreeList,
     order: PageFree,
     group: Option<Runs>,
+    trace: SlotTrace,
 }
 
 impl SlotAllocator {
@@ -44,7 +46,18 @@ impl SlotAllocator {
     #[must_use]
     pub fn new(tokens: u64, page_size: u64, order: PageFree) -> Self {
         let page_size = page_size.max(1);
-        Self { page_size, free: FreeList::new(1, tokens / page_size), order, group: None }
+        let (free, trace) = (FreeList::new(1, tokens / page_size), SlotTrace::default());
+        Self { page_size, free, order, group: None, trace }
+    }
+
+    /// From here on every change is kept for [`Self::take_trace`].
+    pub fn keep_trace(&mut self) {
+        self.trace.keep();
+    }
+
+    /// What changed since the last call, in order; nothing unless [`Self::keep_trace`] was called.
+    pub fn take_trace(&mut self) -> Vec<SlotChange> {
+        self.trace.take()
     }
 
     /// Free slots.
@@ -63,8 +76,9 @@ impl SlotAllocator {
     pub fn extend(&mut self, parts: &[Extend]) -> Option<Vec<Runs>> {
         let page = self.page_size;
         let pages = |tokens: u64| tokens.div_ceil(page);
-        let need = parts.iter().map(|part| pages(part.want) - pages(part.have)).sum();
-        let taken = self.free.take_front(need)?;
+        let counts = parts.iter().map(|part| pages(part.want) - pages(part.have));
+        let taken = self.free.take_front(counts.clone().sum())?;
+        self.trace.taken(&taken, page, counts);
         let mut fresh = taken.cursor();
         let fill = |part: &Extend| {
             let mut out = Runs::new();
@@ -89,13 +103,14 @@ impl SlotAllocator {
     /// One more slot for each request of a decode batch, given as (tokens that have a slot, last slot), in
     /// batch order; `None` (and nothing taken) where they do not fit.
     pub fn decode(&mut self, requests: &[(u64, u64)]) -> Option<Runs> {
-        if self.page_size == 1 {
-            return self.free.take_front(requests.len() as u64);
-        }
         let page = self.page_size;
         let fresh = |have: u64| have.is_multiple_of(page);
-        let need = requests.iter().filter(|(have, _)| fresh(*have)).count();
-        let taken = self.free.take_front(need as u64)?;
+        let counts = requests.iter().map(|(have, _)| u64::from(fresh(*have)));
+        let taken = self.free.take_front(counts.clone().sum())?;
+        self.trace.taken(&taken, page, counts);
+        if page == 1 {
+            return Some(taken);
+        }
         let mut pages = taken.values();
         let slots = requests.iter().map(|(have, last)| match fresh(*have) {
             true => pages.next().map_or(0, |number| number * page),
@@ -115,9 +130,17 @@ impl SlotAllocator {
         let freed = placed.as_ref().unwrap_or(slots);
         match &mut self.group {
             Some(group) => group.extend(freed),
-            None if self.page_size == 1 => self.free.push_back(freed),
-            None if by_place => self.free.push_front(freed),
-            None => self.free.push_front(&pages_ascending(freed, self.page_size)),
+            None if self.page_size == 1 || by_place => self.give_back(freed),
+            None => self.give_back(&pages_ascending(freed, self.page_size)),
+        }
+    }
+
+    /// Puts pages at their end of the free list.
+    fn give_back(&mut self, pages: &Runs) {
+        self.trace.freed(pages, self.page_size);
+        match self.page_size {
+            1 => self.free.push_back(pages),
+            _ => self.free.push_front(pages),
         }
     }
 
@@ -130,7 +153,7 @@ impl SlotAllocator {
     pub fn end_group(&mut self) {
         let Some(group) = self.group.take() else { return };
         if self.page_size > 1 && self.order == PageFree::InPlace {
-            self.free.push_front(&group);
+            self.give_back(&group);
         } else {
             self.free(&group);
         }
@@ -221,7 +244,70 @@ mod tests {
         assert_eq!(pool.free_list().runs().count(), 1);
     }
 
+    #[test]
+    fn a_trace_tells_pages_as_they_change_hands() {
+        let mut pool = SlotAllocator::new(64, 16, PageFree::InPlace);
+        assert!(pool.extend(&[part(0, 3, None)]).is_some());
+        assert_eq!(pool.take_trace(), [], "none is kept unless it is asked for");
+        pool.keep_trace();
+        // The first part has room in its page, the second takes two pages, the decode batch one.
+        assert!(pool.extend(&[part(3, 9, Some(18)), part(0, 17, None)]).is_some());
+        assert!(pool.decode(&[(9, 24), (32, 63)]).is_some());
+        let taken = |part, first, len| SlotChange::Taken { part, slots: Runs::of(first, len) };
+        assert_eq!(pool.take_trace(), [taken(1, 32, 32), taken(1, 64, 16)]);
+        pool.begin_group();
+        pool.free(&Runs::of(16, 10));
+        pool.free(&Runs::of(64, 1));
+        assert_eq!(pool.take_trace(), [], "a group gives back when it ends");
+        pool.end_group();
+        let slots = [Run { first: 16, len: 16 }, Run { first: 64, len: 16 }].into_iter().collect();
+        assert_eq!(pool.take_trace(), [SlotChange::Freed { slots }]);
+    }
+
     proptest! {
+        /// What the trace says is held is what the pool says is not free.
+        #[test]
+        fn a_trace_adds_up(
+            page in prop_oneof![Just(1_u64), Just(4), Just(16)],
+            order in prop_oneof![Just(PageFree::Ascending), Just(PageFree::InPlace)],
+            lens in proptest::collection::vec((1_u64..40, 0_u8..3), 1..20),
+        ) {
+            let mut pool = SlotAllocator::new(400, page, order);
+            pool.keep_trace();
+            let mut rows: Vec<Runs> = Vec::new();
+            let mut held = std::collections::BTreeSet::new();
+            for (len, then) in lens {
+                if let Some(got) = pool.extend(&[part(0, len, None)]) {
+                    rows.extend(got);
+                }
+                let ends: Vec<_> =
+                    rows.iter().map(|row| (row.len(), row.last().unwrap())).collect();
+                if let Some(slots) = pool.decode(&ends).filter(|_| then > 0) {
+                    rows.iter_mut().zip(slots.values()).for_each(|(row, slot)| row.push_value(slot));
+                } else {
+                    // What a decode step took and nobody keeps is not told apart: start over.
+                    break;
+                }
+                if then == 2 {
+                    pool.begin_group();
+                    pool.free(&rows.remove(0));
+                    pool.end_group();
+                }
+                for change in pool.take_trace() {
+                    match change {
+                        SlotChange::Taken { slots, .. } => {
+                            prop_assert!(slots.values().all(|slot| held.insert(slot)));
+                        }
+                        SlotChange::Freed { slots } => {
+                            prop_assert!(slots.values().all(|slot| held.remove(&slot)));
+                        }
+                    }
+                }
+                prop_assert_eq!(held.len() as u64 + pool.available(), 400 / page * page);
+                prop_assert!(rows.iter().flat_map(Runs::values).all(|slot| held.contains(&slot)));
+            }
+        }
+
         #[test]
         fn no_slot_is_handed_out_twice(
             page in prop_oneof![Just(1_u64), Just(4), Just(16)],

@@ -248,6 +248,37 @@ pub enum Decision {
         /// Stable code.
         code: &'static str,
     },
+    /// Slots given to a request, whole pages where a page holds more than one; with
+    /// [`LogDetail::Slots`] alone.
+    SlotsTaken {
+        /// Who.
+        request: RequestId,
+        /// The slots.
+        slots: Runs,
+    },
+    /// Slots that went back to the free list, whoever had them; with [`LogDetail::Slots`] alone.
+    SlotsFreed {
+        /// The slots.
+        slots: Runs,
+    },
+}
+
+impl Decision {
+    /// Whether it only tells which slots changed hands, and decides nothing itself.
+    #[must_use]
+    pub const fn is_of_slots(&self) -> bool {
+        matches!(self, Self::SlotsTaken { .. } | Self::SlotsFreed { .. })
+    }
+}
+
+/// How much is told.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum LogDetail {
+    /// Decisions.
+    #[default]
+    Decisions,
+    /// Every token slot that changes hands, too.
+    Slots,
 }
 
 /// The scheduler's own end: an error that stops its process.
@@ -315,4 +346,10 @@ pub trait Scheduler {
 
     /// Use of the pool.
     fn usage(&self) -> Usage;
+
+    /// Says how much is told from here on; without this call [`LogDetail::Decisions`].
+    fn set_detail(&mut self, detail: LogDetail);
+
+    /// Slots that the prefix cache owns, ascending. It costs by run of the cache.
+    fn cached_slots(&self) -> Runs;
 }

@@ -63,7 +63,7 @@ pub fn check(log: &Log) -> Vec<Violation> {
     let mut order = order::Order::default();
     let mut steps = steps::Steps::default();
     let mut requests = requests::Requests::default();
-    let mut slots = slots::Slots::default();
+    let mut slots = slots::Slots::of(&log.header);
     for (expected, record) in (0..).zip(&log.records) {
         if record.seq != expected {
             found.say(record, format!("its seq should be {expected}"));

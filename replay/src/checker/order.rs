@@ -18,7 +18,7 @@ const START: [&str; 9] = [
 ];
 
 /// Records of a server that serves.
-const SERVING: [&str; 20] = [
+const SERVING: [&str; 21] = [
     "request_arrived",
     "request_refused",
     "admitted",
@@ -33,6 +33,7 @@ const SERVING: [&str; 20] = [
     "decode_run",
     "slots_taken",
     "slots_freed",
+    "slots_cached",
     "tenant_changed",
     "host_tenant_changed",
     "tenant_refused",

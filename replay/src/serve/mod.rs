@@ -17,7 +17,7 @@ use plimsoll_core::{
     estimate::time_inputs::TimeBasis,
     figure::NamedFigure,
     memory::caching_allocator::{Options, TorchVersion},
-    sched::Scheduler,
+    sched::{LogDetail, Scheduler},
 };
 use plimsoll_ingest::launch::EnvVar;
 
@@ -29,6 +29,8 @@ pub struct Load<'a> {
     pub changes: &'a [TimedChange],
     /// Where the run stops.
     pub limits: Limits,
+    /// How much the log tells.
+    pub detail: LogDetail,
     /// Whether the user wants the run to end now.
     pub interrupted: &'a dyn Fn() -> bool,
 }
@@ -109,6 +111,7 @@ pub fn serve(
         options,
         wording: parts.wording,
         limits: load.limits,
+        detail: load.detail,
         interrupted: load.interrupted,
     };
     let served = serving::serve(machine, serving, sink);

@@ -5,7 +5,7 @@ use crate::{assemble, scenario::Scenario, start};
 use plimsoll_core::{
     engine::serving::{Arrival, Sampling, ServeEnd},
     kv::Runs,
-    sched::{Finish, NewRequest, RequestId},
+    sched::{Finish, LogDetail, NewRequest, RequestId},
     units::Nanos,
 };
 use std::{collections::VecDeque, path::Path};
@@ -66,7 +66,13 @@ fn run(fraction: &str, clients: &mut List) -> ServedRun {
         &assembled,
         &ran,
         machine.as_mut(),
-        Load { clients, changes: &[], limits, interrupted: &|| false },
+        Load {
+            clients,
+            changes: &[],
+            limits,
+            detail: LogDetail::Decisions,
+            interrupted: &|| false,
+        },
         &mut Vec::new(),
     )
     .unwrap()
@@ -130,7 +136,13 @@ fn the_empty_pool() {
             &assembled,
             &ran,
             machine.as_mut(),
-            Load { clients: &mut clients, changes: &changes, limits, interrupted: &|| false },
+            Load {
+                clients: &mut clients,
+                changes: &changes,
+                limits,
+                detail: LogDetail::Decisions,
+                interrupted: &|| false,
+            },
             &mut Vec::new(),
         )
         .unwrap();

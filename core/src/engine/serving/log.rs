@@ -4,12 +4,16 @@
 use crate::{
     backend::Rank,
     decision::{DecisionSink, Record},
+    kv::Runs,
     memory::ledger::Account,
     sched::{Decision, Mode, NewRequest, Usage},
     units::{Bytes, Nanos},
 };
 
-use super::rank_memory::SegmentChange;
+use super::{
+    rank_memory::SegmentChange,
+    slot_log::{SlotChanges, flat},
+};
 
 /// What is recorded of a pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,22 +42,28 @@ struct Run {
     elapsed: u64,
     measured: Option<u64>,
     peak: Bytes,
+    /// Slots that changed hands up to the last of them.
+    slots: SlotChanges,
 }
 
 /// Writes records in order and joins quiet decode passes.
 pub(super) struct ServingLog<'a> {
     sink: &'a mut dyn DecisionSink,
     run: Option<Run>,
+    /// Slots that changed hands since the last pass. They break no run of decode passes: they become part
+    /// of it, or stand before the next record.
+    slots: SlotChanges,
 }
 
 impl<'a> ServingLog<'a> {
     pub(super) fn new(sink: &'a mut dyn DecisionSink) -> Self {
-        Self { sink, run: None }
+        Self { sink, run: None, slots: SlotChanges::default() }
     }
 
     /// Writes a record after whatever is still open.
     pub(super) fn push(&mut self, record: Record) {
         self.close_run();
+        self.slots.write(self.sink);
         self.sink.record(record);
     }
 
@@ -74,17 +84,20 @@ impl<'a> ServingLog<'a> {
                 run.measured = run.measured.zip(pass.measured).map(|(sum, one)| sum + one.0);
                 run.peak = run.peak.max(pass.peak);
                 run.last = pass;
+                run.slots.append(&mut self.slots);
             }
             None => {
                 let measured = pass.measured.map(|one| one.0);
                 let (first, last, peak) = (pass, pass, pass.peak);
-                self.run = Some(Run { first, last, steps: 1, elapsed, measured, peak });
+                let slots = std::mem::take(&mut self.slots);
+                self.run = Some(Run { first, last, steps: 1, elapsed, measured, peak, slots });
             }
         }
     }
 
     fn close_run(&mut self) {
-        let Some(run) = self.run.take() else { return };
+        let Some(mut run) = self.run.take() else { return };
+        run.slots.write(self.sink);
         let record = Record::new("decode_run")
             .with("first_step", run.first.step)
             .with("steps", run.steps)
@@ -117,6 +130,11 @@ impl<'a> ServingLog<'a> {
                 .with("prompt_tokens", request.prompt.len())
                 .with("max_new_tokens", request.max_new_tokens),
         );
+    }
+
+    /// What the prefix cache keeps when the server has nothing more to do.
+    pub(super) fn cached(&mut self, slots: &Runs) {
+        self.push(Record::new("slots_cached").with("runs", flat(slots)));
     }
 
     pub(super) fn decision(&mut self, decision: &Decision, step: u64, now: Nanos) {
@@ -154,6 +172,8 @@ impl<'a> ServingLog<'a> {
             Decision::Refused { request, code } => {
                 Record::new("request_refused").with("request", request.0).with("code", *code)
             }
+            Decision::SlotsTaken { request, slots } => return self.slots.taken(*request, slots),
+            Decision::SlotsFreed { slots } => return self.slots.freed(slots),
         };
         self.push(record);
     }

@@ -11,6 +11,7 @@ mod log;
 mod pass;
 mod rank_memory;
 mod served;
+mod slot_log;
 #[cfg(test)]
 mod tests;
 
@@ -28,7 +29,7 @@ use crate::{
         caching_allocator::{AddressOrder, History, Options, Setup},
         ledger::Account,
     },
-    sched::{Batch, Decision, Mode, RequestId, Scheduler, Turn},
+    sched::{Batch, Decision, LogDetail, Mode, RequestId, Scheduler, Turn},
     units::{Bytes, Nanos},
 };
 use cascade::Moment;
@@ -64,6 +65,8 @@ pub struct Serving<'a> {
     pub wording: Wording,
     /// Where the run stops.
     pub limits: Limits,
+    /// How much the log tells.
+    pub detail: LogDetail,
     /// Asked before every turn: whether the user wants the run to end here.
     pub interrupted: &'a dyn Fn() -> bool,
 }
@@ -126,6 +129,7 @@ impl<'m, 'a> Server<'m, 'a> {
             };
             ranks.push(RankMemory::new(rank, setup));
         }
+        parts.scheduler.set_detail(parts.detail);
         let usage = parts.scheduler.usage();
         let totals = Totals { pool_tokens: usage.pool, usage, ..Totals::default() };
         Self {
@@ -224,7 +228,8 @@ impl<'m, 'a> Server<'m, 'a> {
         }
     }
 
-    /// Writes what was decided for `step`, and tells the clients. Answers whether anything was.
+    /// Writes what was decided for `step`, and tells the clients. Answers whether anything was: slots
+    /// that change hands are no decision.
     fn write_decisions(&mut self, step: u64) -> bool {
         let decisions = std::mem::take(&mut self.decisions);
         for decision in &decisions {
@@ -240,7 +245,7 @@ impl<'m, 'a> Server<'m, 'a> {
                 self.parts.clients.finished(request, finish, self.now);
             }
         }
-        !decisions.is_empty()
+        decisions.iter().any(|decision| !decision.is_of_slots())
     }
 
     fn execute(&mut self, batch: &Batch) -> Result<(), ServeEnd> {
@@ -413,7 +418,11 @@ impl<'m, 'a> Server<'m, 'a> {
                 self.log.push(Record::new("device_lost").with("message", why.as_str()));
                 self.fall(Rank(0), "device lost");
             }
-            ServeEnd::Finished | ServeEnd::Hung | ServeEnd::Limit(_) | ServeEnd::Interrupted => {}
+            ServeEnd::Finished | ServeEnd::Hung | ServeEnd::Limit(_) | ServeEnd::Interrupted => {
+                if self.parts.detail == LogDetail::Slots {
+                    self.log.cached(&self.parts.scheduler.cached_slots());
+                }
+            }
         }
         let usage = self.totals.usage;
         self.log.push(

@@ -111,7 +111,11 @@ impl Totals {
             Decision::Refused { .. } => self.refused += 1,
             Decision::Retracted { .. } | Decision::Preempted { .. } => self.retractions += 1,
             Decision::Evicted { freed, .. } => self.evicted_tokens += freed,
-            Decision::Admitted { .. } | Decision::Deferred { .. } | Decision::Ratio { .. } => {}
+            Decision::Admitted { .. }
+            | Decision::Deferred { .. }
+            | Decision::Ratio { .. }
+            | Decision::SlotsTaken { .. }
+            | Decision::SlotsFreed { .. } => {}
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::{SglangScheduler, config::FinishKey, request::Idx};
 use crate::{
-    kv::{Inserted, NodeId, RadixTree, Runs},
+    kv::{Inserted, NodeId, RadixTree, Runs, SlotChange},
     sched::{Decision, Fatal, Finish},
 };
 
@@ -73,7 +73,23 @@ impl SglangScheduler {
             self.requests[*at].slots.push_value(slot);
         }
         self.detail.decode_slots = slots;
+        self.tell_slots(members);
         Ok(())
+    }
+
+    /// Tells what changed hands since the last call, where that is asked for; what was taken is that of
+    /// `members`.
+    pub(super) fn tell_slots(&mut self, members: &[Idx]) {
+        for change in self.slots.take_trace() {
+            let told = match change {
+                SlotChange::Freed { slots } => Decision::SlotsFreed { slots },
+                SlotChange::Taken { part, slots } => {
+                    let Some(at) = members.get(part) else { continue };
+                    Decision::SlotsTaken { request: self.requests[*at].id, slots }
+                }
+            };
+            self.log.push(told);
+        }
     }
 
     /// Gives back all that a request holds. Returns the slots that were its own.

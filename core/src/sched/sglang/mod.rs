@@ -39,9 +39,10 @@ use self::{
     rules::Rules,
 };
 use super::{
-    Batch, Decision, Deferral, Fatal, Mode, NewRequest, RequestId, Row, Scheduler, Turn, Usage,
+    Batch, Decision, Deferral, Fatal, LogDetail, Mode, NewRequest, RequestId, Row, Scheduler, Turn,
+    Usage,
 };
-use crate::kv::{RadixTree, RequestRows, SlotAllocator, TreeOptions};
+use crate::kv::{RadixTree, RequestRows, Runs, SlotAllocator, TreeOptions};
 
 /// A batch that was launched.
 #[derive(Clone, Debug)]
@@ -289,6 +290,7 @@ impl Scheduler for SglangScheduler {
     fn turn(&mut self, log: &mut Vec<Decision>) -> Result<Turn, Fatal> {
         self.detail = TurnDetail::default();
         let batch = self.next_batch();
+        self.tell_slots(&[]);
         log.append(&mut self.log);
         let Some(batch) = batch? else { return Ok(Turn::Idle) };
         for at in &batch.members {
@@ -314,6 +316,7 @@ impl Scheduler for SglangScheduler {
         }
         self.last = self.current.take();
         self.sweep();
+        self.tell_slots(&[]);
         log.append(&mut self.log);
         Ok(())
     }
@@ -339,5 +342,15 @@ impl Scheduler for SglangScheduler {
             running: running.count() as u64,
             waiting: self.waiting.len() as u64,
         }
+    }
+
+    fn set_detail(&mut self, detail: LogDetail) {
+        if detail == LogDetail::Slots {
+            self.slots.keep_trace();
+        }
+    }
+
+    fn cached_slots(&self) -> Runs {
+        self.tree.as_ref().map_or_else(Runs::new, |tree| tree.all_slots().ascending())
     }
 }

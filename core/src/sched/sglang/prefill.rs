@@ -329,6 +329,7 @@ impl SglangScheduler {
                 last_slot: slots.last().unwrap_or(0),
             });
         }
+        self.tell_slots(list);
         Ok(())
     }
 

@@ -25,12 +25,22 @@ struct Life {
 
 /// Runs turns until nothing is left to do, or `turns` are over; `arrivals` are (turn, request).
 fn live(config: SglangConfig, arrivals: &[(u64, NewRequest)], turns: u64) -> Life {
+    live_telling(LogDetail::Decisions, config, arrivals, turns)
+}
+
+fn live_telling(
+    detail: LogDetail,
+    config: SglangConfig,
+    arrivals: &[(u64, NewRequest)],
+    turns: u64,
+) -> Life {
     let mut life = Life {
         scheduler: SglangScheduler::new(config).unwrap(),
         log: Vec::new(),
         batches: Vec::new(),
         end: Ok(()),
     };
+    life.scheduler.set_detail(detail);
     let last = arrivals.iter().map(|(at, _)| *at).max().unwrap_or(0);
     let mut idle = 0;
     for turn in 0..turns {
@@ -472,5 +482,38 @@ proptest! {
         let (a, b) = (live(config.clone(), &arrivals, 5000), live(config, &arrivals, 5000));
         prop_assert_eq!(a.log, b.log);
         prop_assert_eq!(a.batches, b.batches);
+    }
+
+    /// Telling slots changes nothing, and what is told adds up: what was taken and not freed is not free.
+    #[test]
+    fn slots_that_are_told_add_up(
+        config in any_config(),
+        shapes in proptest::collection::vec(
+            (0_u64..60, 0_u64..3, 0_u64..60, 1_u64..80, 1_u64..60), 1..25),
+    ) {
+        let arrivals = requests(&shapes, &config);
+        let quiet = live(config.clone(), &arrivals, 5000);
+        let life = live_telling(LogDetail::Slots, config.clone(), &arrivals, 5000);
+        let decided: Vec<Decision> =
+            life.log.iter().filter(|decision| !decision.is_of_slots()).cloned().collect();
+        prop_assert_eq!(decided, quiet.log);
+        prop_assert_eq!(life.batches, quiet.batches);
+        let mut held = std::collections::BTreeSet::new();
+        for decision in &life.log {
+            match decision {
+                Decision::SlotsTaken { slots, .. } => {
+                    prop_assert!(slots.values().all(|slot| held.insert(slot)), "taken twice");
+                }
+                Decision::SlotsFreed { slots } => {
+                    prop_assert!(slots.values().all(|slot| held.remove(&slot)), "not held");
+                }
+                _ => {}
+            }
+        }
+        prop_assert_eq!(held.len() as u64 + life.scheduler.state().available, config.slots());
+        let cached: std::collections::BTreeSet<u64> =
+            life.scheduler.cached_slots().values().collect();
+        prop_assert!(cached.is_subset(&held));
+        prop_assert!(!life.scheduler.is_done() || life.end.is_err() || cached == held, "lost");
     }
 }
