@@ -147,6 +147,20 @@ proptest! {
         prop_assert!(again.difference.is_none(), "{:?}", again.extent);
     }
 
+    /// Whatever stands in an observation: an answer, and no panic.
+    #[test]
+    fn no_observation_breaks_a_replay(at in any::<prop::sample::Index>(), field in 0_usize..6, to: u64) {
+        let (_, bytes) = live(None);
+        let mut log = read(&bytes);
+        let mut observed: Vec<_> =
+            log.records.iter_mut().filter(|record| record.kind == "observed").collect();
+        let record = at.index(observed.len());
+        let fields = &mut observed[record].fields.decided;
+        let field = field.min(fields.len() - 1);
+        fields[field].1 = FieldValue::Unsigned(to);
+        let _ = again(&log);
+    }
+
     /// Whatever the machine refuses, and whenever: the same end.
     #[test]
     fn a_refusal_is_played_back(call in 0_u64..120, times in 1_u64..4) {

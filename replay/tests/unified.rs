@@ -2,7 +2,7 @@
 //! engine reads decides what it sees.
 
 use plimsoll_core::{
-    backend::{Place, Rank},
+    backend::{BackendError, Place, Rank},
     memory::ledger::Account,
     units::Bytes,
 };
@@ -70,6 +70,41 @@ fn both_sides_take_from_one_pool() {
     assert!(machine.allocate(rank, Account::Activations, Place::Device, size).is_err());
     machine.set_host_others(Bytes::gib(6)).unwrap();
     machine.allocate(rank, Account::Activations, Place::Device, size).unwrap();
+}
+
+const LAPTOP: &str = "
+name: test/laptop
+why: Metal
+machine:
+  device: { name: Apple 64 GB, capacity: 53084 MiB }
+  others_on_host: 9 GiB
+  readings: { host_available_at_sizing: 50 GiB, mlx_active: 1.15 GiB }
+engine:
+  version: 0.5.23
+  environment: { SGLANG_USE_MLX: '1' }
+  command: python -m sglang.launch_server --model-path Qwen/Qwen3-0.6B --mem-fraction-static 0.4
+";
+
+/// Programs on the host and the server take from the same RAM, and the device's part ends at the working set.
+#[test]
+fn a_laptop_has_one_memory_and_a_working_set() {
+    let scenario = Scenario::parse("laptop.yaml", LAPTOP, &[]).unwrap();
+    let assembled = assemble::of_scenario(&scenario, Path::new("laptop.yaml")).unwrap();
+    let (ran, mut machine) =
+        start::run_on(&assembled.case, start::simulator, &mut Vec::new()).unwrap();
+    let rank = Rank(0);
+    let after = ran.start.reading("after_load").unwrap().least();
+    assert_eq!(after, Bytes::gib(50));
+    let free = machine.memory(rank).unwrap().free;
+    machine.set_host_others(Bytes::gib(9) + Bytes::gib(5)).unwrap();
+    assert_eq!(machine.memory(rank).unwrap().free, free.saturating_sub(Bytes::gib(5)));
+    // Everyone leaves: now the working set is what ends a request.
+    machine.set_host_others(Bytes::ZERO).unwrap();
+    let held: Bytes = machine.held(rank).unwrap().into_iter().map(|(_, bytes)| bytes).sum();
+    assert_eq!(held, Bytes::gib(64));
+    let set = Bytes::mib(53_084);
+    let never = machine.allocate(rank, Account::Activations, Place::Device, Bytes::gib(53));
+    assert!(matches!(never, Err(BackendError::TooLarge { capacity, .. }) if capacity == set));
 }
 
 const LIFE: &str = "

@@ -10,6 +10,9 @@ use plimsoll_core::{
     units::Bytes,
 };
 
+/// Amounts above a PiB are no answer of a machine, and would overflow where they are added up.
+const LARGEST: u64 = 1 << 50;
+
 /// The kind of record.
 pub(super) const KIND: &str = "observed";
 
@@ -81,7 +84,7 @@ fn refused(record: Record, error: &BackendError) -> Record {
 
 /// The number of the call and its answer; `None` for a record that is none.
 pub(super) fn read(record: &Record) -> Option<(u64, Answer)> {
-    let bytes = |name: &str| number(record, name).map(Bytes);
+    let bytes = |name: &str| amount(record, name);
     let rank = || record.rank.map(Rank);
     let answer = match text(record, "what") {
         "reading" => {
@@ -107,8 +110,12 @@ pub(super) fn read(record: &Record) -> Option<(u64, Answer)> {
     Some((number(record, "call")?, answer))
 }
 
+fn amount(record: &Record, name: &str) -> Option<Bytes> {
+    number(record, name).filter(|bytes| *bytes <= LARGEST).map(Bytes)
+}
+
 fn error(record: &Record) -> Option<BackendError> {
-    let bytes = |name: &str| number(record, name).map(Bytes);
+    let bytes = |name: &str| amount(record, name);
     let how = text(record, "error");
     if how == "device_lost" {
         return Some(BackendError::DeviceLost(text(record, "message").to_owned()));
