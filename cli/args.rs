@@ -211,7 +211,8 @@ pub struct RunArgs {
     /// Where the memory is: arithmetic, real bytes of this host, or a CUDA device.
     #[arg(long, value_enum, default_value = "sim")]
     pub backend: BackendName,
-    /// Which readings decide on a real backend: those of the scenario, or the device's own.
+    /// Which readings decide on a real backend: those of the scenario, or the device's own. With its own,
+    /// `--record` keeps them, and `replay` makes the same decisions without the device.
     #[arg(long, value_enum, default_value = "declared")]
     pub observe: Observe,
     /// Scenarios that run at the same time.

@@ -1,6 +1,6 @@
 //! The machine that a scenario runs on: the simulator, real host memory, or a real CUDA device.
 
-use crate::args::BackendName;
+use crate::args::{BackendName, Observe};
 use plimsoll_backend_cuda::{CudaBackend, CudaSpec};
 use plimsoll_backend_host::{self as host, HostBackend, HostSpec, Limit, RankSpec, TouchPolicy};
 use plimsoll_backend_sim::{DeviceSpec, MachineSpec, SimBackend, TotalReading};
@@ -10,15 +10,28 @@ use plimsoll_core::{
 };
 use plimsoll_replay::{
     ballast::Ballast,
-    start::{self, CaseError, Machine},
+    start::{self, CaseError, Machine, Readings},
 };
 
-/// Builds machines of this kind. Real ones hold what the scenario declares.
-pub fn machine(name: BackendName) -> fn(&MachineSpec) -> Result<Machine, CaseError> {
-    match name {
-        BackendName::Sim => start::simulator,
-        BackendName::Host => in_memory,
-        BackendName::Cuda => on_cards,
+/// Builds machines of this kind. Real ones hold what the scenario declares, or answer for themselves.
+pub fn machine(
+    name: BackendName,
+    observe: Observe,
+) -> fn(&MachineSpec) -> Result<Machine, CaseError> {
+    match (name, observe) {
+        (BackendName::Sim, _) => start::simulator,
+        (BackendName::Host, Observe::Declared) => in_memory,
+        (BackendName::Host, Observe::Device) => as_the_kernel_says,
+        (BackendName::Cuda, Observe::Declared) => on_cards,
+        (BackendName::Cuda, Observe::Device) => cards_alone,
+    }
+}
+
+/// Whose readings decide.
+pub const fn readings(observe: Observe) -> Readings {
+    match observe {
+        Observe::Declared => Readings::Declared,
+        Observe::Device => Readings::Device,
     }
 }
 
@@ -59,11 +72,49 @@ fn rank_in_memory(device: &DeviceSpec) -> RankSpec {
     }
 }
 
+/// Every rank in real memory of this process, as much of it as there is: the kernel reads, and the kernel
+/// refuses. It refuses by killing, so what is touched stays within the policy.
+fn as_the_kernel_says(spec: &MachineSpec) -> Result<Machine, CaseError> {
+    let there = host::read_host().map_err(|error| lost(&error))?;
+    let group = there.cgroup.as_ref().and_then(|group| group.limit);
+    let total = group.map_or(there.total, |limit| limit.min(there.total));
+    let rank = RankSpec {
+        capacity: total,
+        tool_capacity: Some(total),
+        total: host::TotalReading::Works,
+        driver_reserve: Bytes::ZERO,
+        others: Bytes::ZERO,
+        granularity: Bytes::ZERO,
+    };
+    let machine = HostBackend::new(&HostSpec {
+        ranks: vec![rank; spec.devices.len()],
+        host_available: total,
+        limit: Limit::Kernel,
+        touch: TouchPolicy::default(),
+    })?;
+    Ok(Box::new(machine))
+}
+
+/// Every rank on a card of its own, with the card's own readings.
+fn cards_alone(spec: &MachineSpec) -> Result<Machine, CaseError> {
+    let cards = plimsoll_backend_cuda::probe().map_err(|error| lost(&error))?.len();
+    let ranks = spec.devices.len();
+    if ranks > cards {
+        let message =
+            format!("{ranks} ranks need {ranks} cards with --observe device, not {cards}");
+        return Err(lost(&message));
+    }
+    let ranks = u32::try_from(ranks).unwrap_or(u32::MAX);
+    let real = CudaBackend::open(&CudaSpec::whole_cards(ranks)).map_err(|error| lost(&error))?;
+    Ok(Box::new(real))
+}
+
+fn lost(error: &dyn std::fmt::Display) -> CaseError {
+    CaseError::Machine(BackendError::DeviceLost(error.to_string()))
+}
+
 /// As many ranks on real cards as there are cards, from the first on; the others are declared only.
 fn on_cards(spec: &MachineSpec) -> Result<Machine, CaseError> {
-    let lost = |error: &dyn std::fmt::Display| {
-        CaseError::Machine(BackendError::DeviceLost(error.to_string()))
-    };
     let cards = plimsoll_backend_cuda::probe().map_err(|error| lost(&error))?;
     let ranks = spec.devices.len().min(cards.len());
     let ranks = u32::try_from(ranks).unwrap_or(u32::MAX);

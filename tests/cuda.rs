@@ -2,6 +2,7 @@
 //! process of its own that finds that library.
 
 mod lockstep;
+mod observed;
 mod runs;
 #[path = "../backend-cuda/tests/driver/support.rs"]
 mod support;

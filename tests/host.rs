@@ -8,5 +8,6 @@ mod control_group;
 mod faulty;
 mod lives;
 mod lockstep;
+mod observed;
 #[cfg(target_os = "linux")]
 mod resident;

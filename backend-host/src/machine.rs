@@ -193,6 +193,7 @@ impl Backend for HostBackend {
             total: device.readable_total(),
             free,
             others: Some(others),
+            common: None,
             measured_free: self.kernel.recent(),
         })
     }

@@ -64,6 +64,11 @@ impl Host {
         self.spec.ram.saturating_sub(self.spec.kept)
     }
 
+    /// What the kernel never hands out.
+    pub(crate) const fn kept(&self) -> Bytes {
+        self.spec.kept
+    }
+
     /// `MemFree`.
     pub(crate) fn free(&self) -> Bytes {
         let held = self.others + self.tenants + self.page_cache + self.pools.total() + self.devices;

@@ -254,6 +254,7 @@ impl Backend for SimBackend {
             total: device.spec.readable_total(),
             free: self.memory.free_reading(device),
             others: Some(self.memory.foreign(device)),
+            common: self.memory.host_side(device),
             measured_free: None,
         };
         self.memory.device_mut(rank)?.readings += 1;

@@ -7,7 +7,7 @@ use crate::{
     spec::{DeviceMemory, FreeReading, MachineSpec},
 };
 use plimsoll_core::{
-    backend::{BackendError, Rank},
+    backend::{BackendError, HostSide, Rank},
     memory::ledger::Account,
     units::Bytes,
 };
@@ -131,6 +131,18 @@ impl Memory {
                 held.others + held.devices.saturating_sub(ours)
             }
         }
+    }
+
+    /// The host's side of a common memory.
+    pub(crate) fn host_side(&self, device: &Device) -> Option<HostSide> {
+        let DeviceMemory::Common(common) = device.spec.memory else { return None };
+        let host = self.host_of(device);
+        let held = host.held();
+        let (system, page_cache) = match common.free {
+            FreeReading::MemFree => (Bytes::ZERO, held.page_cache),
+            FreeReading::MemAvailable => (host.kept(), Bytes::ZERO),
+        };
+        Some(HostSide { others: held.others, system, page_cache })
     }
 
     /// Devices that have the same memory.

@@ -76,10 +76,11 @@ pub fn run(args: &RunArgs, format: Format, output: &Output) -> Result<u8, Failur
 
 /// What a real machine can be asked for, and whether it is there.
 fn supported(args: &RunArgs) -> Result<(), Failure> {
-    if args.observe == Observe::Device {
-        let message =
-            "--observe device is for servers that serve; a scenario runs on declared readings";
-        return Err(Failure::input(message));
+    if args.observe == Observe::Device && args.backend == BackendName::Sim {
+        return Err(Failure::input(
+            "--observe device needs a device: the simulator has only what is declared; add \
+             --backend host or --backend cuda",
+        ));
     }
     if args.backend != BackendName::Sim && args.threads > 1 {
         return Err(Failure::input(
@@ -132,13 +133,14 @@ fn one(file: &Path, overrides: &[Override], args: &RunArgs, interrupt: &Interrup
         other => Failure::input(place(&other)),
     };
     let interrupted = || interrupt.is_asked();
-    let machine = bodies::machine(args.backend);
+    let machine = bodies::machine(args.backend, args.observe);
+    let readings = bodies::readings(args.observe);
     let detail = match args.detail {
         Detail::Decisions => LogDetail::Decisions,
         Detail::Slots => LogDetail::Slots,
     };
     let (interrupted, machine): (&dyn Fn() -> bool, _) = (&interrupted, &machine);
-    let mut options = RunOptions { machine, record: None, detail, interrupted };
+    let mut options = RunOptions { machine, readings, record: None, detail, interrupted };
     let Some(path) = &args.record else {
         return run_with(scenario, file, options).map_err(ended);
     };

@@ -93,6 +93,9 @@ pub fn human(run: &ScenarioRun, args: &RunArgs, views: &str, output: &Output) ->
     }
     if args.why {
         out.push_str(&figures::derivations(run.ran.start.figures()));
+        if let Some(served) = &run.served {
+            out.push_str(&figures::derivations(served.time.iter()));
+        }
     }
     for note in notes(run) {
         let _ = writeln!(out, "{}", wrap(&format!("  note: {note}"), output.width(), 8));

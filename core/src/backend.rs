@@ -43,10 +43,25 @@ pub struct MemoryReading {
     pub total: Option<Bytes>,
     /// Free now, all programs counted.
     pub free: Bytes,
-    /// Held by other programs, where the backend can tell.
+    /// Held by other programs, where the backend can tell; on memory in common with the host those on both
+    /// sides.
     pub others: Option<Bytes>,
+    /// What the host's side holds, where device and host have one memory.
+    pub common: Option<HostSide>,
     /// What a real device said, where `free` is a declared reading; never decides anything.
     pub measured_free: Option<Bytes>,
+}
+
+/// The host's side of a memory that device and host have in common.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HostSide {
+    /// Programs on the host; part of [`MemoryReading::others`].
+    pub others: Bytes,
+    /// What the system itself holds or keeps, as far as [`MemoryReading::free`] counts it as used.
+    pub system: Bytes,
+    /// Page cache that [`MemoryReading::free`] counts as used; zero where the reading counts it as free.
+    /// It is no one's: whoever asks takes its place.
+    pub page_cache: Bytes,
 }
 
 /// One forward pass, as a backend executes it; all ranks take part.

@@ -1,14 +1,19 @@
-//! A recording run again on the simulator, and the first decision that differs.
+//! A recording run again, on the simulator or on what a live machine answered, and the first decision that differs.
 
 use crate::{
     accounts::text,
     diff::{self, Difference},
+    observe::{self, Observations},
     problem::{Problem, Problems},
     record::{DigestScope, FieldValue, Record},
-    run::{DETAIL_SLOTS, Recording, RunError, RunOptions, ScenarioRun, run_with},
+    run::{
+        DETAIL_SLOTS, OBSERVE, OBSERVED, Recording, RunError, RunOptions, ScenarioRun, run_with,
+    },
     scenario::{Override, Scenario},
+    start::{self, CaseError, Machine, Readings},
     wire::Log,
 };
+use plimsoll_backend_sim::MachineSpec;
 use plimsoll_core::sched::LogDetail;
 use std::{
     cell::Cell,
@@ -64,7 +69,9 @@ pub fn again(recording: &Log) -> Result<Again, AgainError> {
     let enough = match extent {
         Extent::Whole => u64::MAX,
         // The second run goes on for one record more, which is not compared.
-        Extent::Interrupted | Extent::Cut(_) => recording.records.len() as u64 + 2,
+        Extent::Interrupted | Extent::Cut(_) => {
+            recording.records.iter().filter(|record| decided(record)).count() as u64 + 2
+        }
     };
     let run = run_again(recording, enough)?;
     let (mut first, mut second) = (recording.clone(), run.log.clone());
@@ -74,7 +81,6 @@ pub fn again(recording: &Log) -> Result<Again, AgainError> {
         first.records.retain(kept);
         second.records.retain(kept);
     }
-    let decided = |record: &Record| record.scope == DigestScope::Decisions;
     let compared = first.records.iter().filter(|record| decided(record)).count();
     if extent != Extent::Whole {
         let mut left = compared;
@@ -83,12 +89,16 @@ pub fn again(recording: &Log) -> Result<Again, AgainError> {
             left -= usize::from(keep && decided(record));
             keep
         });
-        if let Some(grown) = first.records.last() {
+        if let Some(grown) = first.records.iter().rfind(|record| decided(record)) {
             shorten_last(grown, &mut second);
         }
     }
     let difference = diff::diff(&first, &second, DigestScope::Decisions);
     Ok(Again { extent, compared, run, difference })
+}
+
+fn decided(record: &Record) -> bool {
+    record.scope == DigestScope::Decisions
 }
 
 /// A run of decode passes that was cut in the middle is a shorter run in the recording: it is compared by
@@ -137,6 +147,20 @@ impl Write for Lines<'_> {
     }
 }
 
+/// The machine that a recording replays on: the simulator, or what was recorded of a live one.
+fn machine(log: &Log) -> (Readings, impl Fn(&MachineSpec) -> Result<Machine, CaseError> + use<>) {
+    let live = log.header.get(OBSERVE) == Some(&FieldValue::from(OBSERVED));
+    let (readings, seen) = match live {
+        true => (Readings::Recorded, Observations::of(log)),
+        false => (Readings::Declared, Observations::default()),
+    };
+    let make = move |spec: &MachineSpec| match readings {
+        Readings::Recorded => Ok(observe::played(spec, seen.clone())?),
+        Readings::Declared | Readings::Device => start::simulator(spec),
+    };
+    (readings, make)
+}
+
 /// Runs the scenario until its log has `enough` lines.
 fn run_again(log: &Log, enough: u64) -> Result<ScenarioRun, AgainError> {
     let header = |name: &str| match log.header.get(name) {
@@ -162,8 +186,9 @@ fn run_again(log: &Log, enough: u64) -> Result<ScenarioRun, AgainError> {
         Some(DETAIL_SLOTS) => LogDetail::Slots,
         _ => LogDetail::Decisions,
     };
-    let (record, interrupted) = (Some(record), &stop);
-    let options = RunOptions { record, detail, interrupted, ..RunOptions::default() };
+    let (readings, make) = machine(log);
+    let options =
+        RunOptions { machine: &make, readings, record: Some(record), detail, interrupted: &stop };
     Ok(run_with(scenario, &file, options)?)
 }
 

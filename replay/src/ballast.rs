@@ -81,7 +81,8 @@ impl Ballast {
         if !self.is_real(rank) {
             return Ok(());
         }
-        let wanted = self.declared.memory(rank)?.free;
+        // On memory in common with the host a segment takes page cache's place: more than is read as free.
+        let wanted = self.declared.takeable(rank)?;
         let there = self.real.memory(rank)?.free;
         let filler = self.filler[rank.0 as usize];
         let all = filler.saturating_add(there);
@@ -212,7 +213,8 @@ impl Backend for Ballast {
         if is_real {
             let taken = self.really(rank, |real| real.allocate(rank, account, place, size));
             self.keep(declared, taken)?;
-        } else if account == Account::Context {
+        } else if account == Account::Context || place == Place::Host {
+            // A host pool may take from the device's memory.
             self.align(rank)?;
         }
         Ok(declared)

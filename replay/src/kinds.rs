@@ -63,15 +63,17 @@ impl Kind {
 use About::{Either, Rank, Server};
 
 /// Every kind, in the order of a server's life.
-pub const KINDS: [Kind; 38] = [
+pub const KINDS: [Kind; 39] = [
     kind(
         "capacity_read",
         Rank,
         &["tool_bytes", "total_bytes", "others_bytes"],
         "first, each rank: what the vendor's tool prints, what programs see (`unknown` where a \
-         reading fails), what other programs hold",
+         reading fails), what other programs hold; `memory` is `unified` where device and host have one: \
+         what programs on the host hold beside `others_bytes`, what the system keeps, and page cache that \
+         readings count as used",
     )
-    .or(&["memory"]),
+    .or(&["memory", "host_others_bytes", "system_bytes", "page_cache_bytes"]),
     open(
         "settings_resolved",
         "once: the settings by the engine's names (`mem_fraction_static`, \
@@ -261,6 +263,16 @@ pub const KINDS: [Kind; 38] = [
         "last: `finished`, `out_of_memory`, `host_out_of_memory`, `hung`, `max_steps`, `max_time`, \
          `fatal`, `lost` or `interrupted`",
     ),
+    Kind {
+        about: Either,
+        required: &["call", "what"],
+        ..open(
+            "observed",
+            "measured, before the decision that rests on it, in a run with `--observe device`: what the \
+             machine answered to its call of that number, where it is not what follows from its last answers. \
+             `what` is a `reading`, the `host`, what is `held`, or that the call was `refused`",
+        )
+    },
 ];
 
 /// The kind of that name.

@@ -11,6 +11,7 @@ pub mod digest;
 pub mod folder;
 pub mod kinds;
 pub mod ledger_at;
+pub mod observe;
 pub mod outcome;
 pub mod path;
 pub mod plan;

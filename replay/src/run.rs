@@ -4,14 +4,16 @@ use crate::{
     assemble::{self, AssembleError, Assembled},
     checker::{self, Violation},
     digest::Digests,
+    observe::{self, Queue},
     outcome::{Claim, Figure, Outcome, evaluate},
     record::{DigestScope, FieldValue, Fields, Record},
     scenario::{FIGURES, Scenario},
     serve::{self, Load, ServeError, ServedRun},
-    start::{self, CaseError, MakeMachine, Ran},
+    start::{self, CaseError, Machine, MakeMachine, Ran, Readings},
     start_death,
     wire::{Closing, Log, LogWriter, WireError},
 };
+use plimsoll_backend_sim::MachineSpec;
 use plimsoll_core::{
     backend::BackendError,
     decision::{self, DecisionSink, Digest, Value},
@@ -110,6 +112,8 @@ pub const DETAIL_SLOTS: &str = "slots";
 pub struct RunOptions<'a> {
     /// Builds the machine.
     pub machine: MakeMachine<'a>,
+    /// Whose readings decide.
+    pub readings: Readings,
     /// Where the log is written as it grows, so that it is there up to the moment of a kill.
     pub record: Option<Recording<'a>>,
     /// How much the log tells. More enters the digests of this run.
@@ -121,8 +125,8 @@ pub struct RunOptions<'a> {
 impl Default for RunOptions<'_> {
     /// The simulator, to the end, nothing written.
     fn default() -> Self {
-        let detail = LogDetail::default();
-        Self { machine: &start::simulator, record: None, detail, interrupted: &|| false }
+        let (readings, detail) = (Readings::Declared, LogDetail::default());
+        Self { machine: &start::simulator, readings, record: None, detail, interrupted: &|| false }
     }
 }
 
@@ -158,8 +162,17 @@ pub fn run_with(
     options: RunOptions<'_>,
 ) -> Result<ScenarioRun, RunError> {
     let assembled = assemble::of_scenario(&scenario, file)?;
-    let mut sink = RunSink::new(&scenario, options.detail, options.record)?;
-    let (ran, mut machine) = start::run_on(&assembled.case, options.machine, &mut sink)?;
+    let queue = Queue::default();
+    let how = (options.detail, options.readings, queue.clone());
+    let mut sink = RunSink::new(&scenario, options.record, how)?;
+    let make = |spec: &MachineSpec| -> Result<Machine, CaseError> {
+        let machine = (options.machine)(spec)?;
+        match options.readings {
+            Readings::Device => Ok(observe::live(spec, machine, queue)?),
+            Readings::Declared | Readings::Recorded => Ok(machine),
+        }
+    };
+    let (ran, mut machine) = start::run_by(&assembled.case, options.readings, make, &mut sink)?;
     let served = match scenario.clients() {
         Some(mut clients) if ran.start.end == StartEnd::Ready => {
             let changes = scenario.timed_changes(machine.ranks());
@@ -191,6 +204,10 @@ pub fn run_with(
     Ok(ScenarioRun { scenario, assembled, ran, served, outcome, claims, digests, log, text })
 }
 
+/// Field of the header of a live run, and its value.
+pub(crate) const OBSERVE: &str = "observe";
+pub(crate) const OBSERVED: &str = "device";
+
 /// Keeps the log in memory, and writes it to a file at the same time.
 struct Tee<'a> {
     kept: Vec<u8>,
@@ -214,20 +231,25 @@ impl Write for Tee<'_> {
 /// Decisions on their way into the log; the first failure is kept until the end.
 struct RunSink<'a> {
     log: LogWriter<Tee<'a>>,
+    /// What was observed since the last decision.
+    observed: Queue,
     failed: Option<WireError>,
 }
 
 impl<'a> RunSink<'a> {
     fn new(
         scenario: &Scenario,
-        detail: LogDetail,
         record: Option<Recording<'a>>,
+        (detail, readings, observed): (LogDetail, Readings, Queue),
     ) -> Result<Self, WireError> {
         let mut header = Fields::default();
         header.push(DigestScope::Decisions, "scenario", scenario.name.as_str());
         header.push(DigestScope::Decisions, "seed", scenario.seed);
         if detail == LogDetail::Slots {
             header.push(DigestScope::Decisions, "detail", DETAIL_SLOTS);
+        }
+        if readings != Readings::Declared {
+            header.push(DigestScope::Measured, OBSERVE, OBSERVED);
         }
         let mut file = None;
         if let Some(record) = record {
@@ -237,10 +259,27 @@ impl<'a> RunSink<'a> {
             file = Some(record.out);
         }
         let log = LogWriter::new(Tee { kept: Vec::new(), file }, &header)?;
-        Ok(Self { log, failed: None })
+        Ok(Self { log, observed, failed: None })
     }
 
-    fn finish(self, closing: Closing) -> Result<(Vec<u8>, Digests), WireError> {
+    fn push(&mut self, record: Record) {
+        if self.failed.is_none()
+            && let Err(error) = self.log.push(record)
+        {
+            self.failed = Some(error);
+        }
+    }
+
+    /// What was observed stands before the decision that rests on it.
+    fn push_observed(&mut self) {
+        let observed = std::mem::take(&mut *self.observed.borrow_mut());
+        for record in observed {
+            self.push(record);
+        }
+    }
+
+    fn finish(mut self, closing: Closing) -> Result<(Vec<u8>, Digests), WireError> {
+        self.push_observed();
         if let Some(error) = self.failed {
             return Err(error);
         }
@@ -251,11 +290,8 @@ impl<'a> RunSink<'a> {
 
 impl DecisionSink for RunSink<'_> {
     fn record(&mut self, record: decision::Record) {
-        if self.failed.is_none()
-            && let Err(error) = self.log.push(wire_record(&record))
-        {
-            self.failed = Some(error);
-        }
+        self.push_observed();
+        self.push(wire_record(&record));
     }
 }
 

@@ -136,6 +136,17 @@ fn an_svg_is_written_and_the_same_twice() {
 }
 
 #[test]
+fn why_says_what_the_times_rest_on() {
+    let shown = run(&["run", QUICK, "--why"]);
+    assert_eq!(shown.code, 0, "{}", shown.stderr);
+    for name in ["step_weight_bytes", "flops_per_token", "bandwidth_bytes_per_second"] {
+        let line = shown.stdout.lines().find(|line| line.trim_start().starts_with(name));
+        assert!(line.is_some_and(|line| line.ends_with(']')), "{name}: {}", shown.stdout);
+    }
+    assert!(!run(&["run", QUICK]).stdout.contains("step_weight_bytes"));
+}
+
+#[test]
 fn what_is_not_there_is_said() {
     let cases = [
         (vec!["run", START, "--svg", "x.svg"], "nothing was served"),

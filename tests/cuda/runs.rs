@@ -3,7 +3,7 @@
 use super::support::build;
 use super::{on_one_card, start};
 use plimsoll_backend_cuda::{CudaBackend, CudaSpec};
-use plimsoll_backend_sim::{MachineSpec, SimBackend};
+use plimsoll_backend_sim::{DeviceMemory, MachineSpec, SimBackend};
 use plimsoll_core::{backend::BackendError, engine::startup::StartEnd};
 use plimsoll_replay::{
     ballast::Ballast,
@@ -23,8 +23,12 @@ fn lost(error: impl std::fmt::Display) -> CaseError {
     BackendError::DeviceLost(error.to_string()).into()
 }
 
-/// Every rank a share of one card; the backend's own accounts decide.
+/// Every rank a share of one card; the backend's own accounts decide. A memory in common with the host is
+/// no share of a card.
 fn shares(machine: &MachineSpec) -> Result<Machine, CaseError> {
+    if machine.devices.iter().any(|device| device.memory != DeviceMemory::Own) {
+        return simulator(machine);
+    }
     Ok(Box::new(on_one_card(machine)?))
 }
 

@@ -14,6 +14,7 @@ use plimsoll_core::{
     units::Bytes,
 };
 use plimsoll_replay::{
+    again::{Extent, again},
     record::{DigestScope, FieldValue, Fields, Record},
     wire::{Closing, Log, LogWriter},
 };
@@ -257,6 +258,36 @@ fn the_command_runs_the_founding_crash_in_a_small_group() {
     let _ = fs::remove_file(&log);
     assert!(read.complete);
     assert_eq!(read.digests_agree(), Some(true));
+}
+
+/// The command where nothing refuses before the kernel: it is killed, and its recording makes every decision
+/// again up to the cut.
+#[test]
+fn the_command_is_killed_and_its_recording_replays_up_to_the_cut() {
+    let name = format!("plimsoll-{}-live", std::process::id());
+    let group = match Group::new(&name, GROUP) {
+        Ok(group) => group,
+        Err(why) => {
+            eprintln!("skipped: no control group with a memory limit can be made here: {why}");
+            return;
+        }
+    };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let file = std::env::temp_dir().join(format!("{name}.jsonl"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+    command.args(["run", "--backend", "host", "--observe", "device", "--record"]).arg(&file);
+    command.arg(root.join("scenarios/unified-memory/gb10-host-programs-grow.yaml"));
+    let status = group.run(&command);
+    assert_eq!((status.signal(), group.kills()), (Some(9), 1), "{status}");
+    let log = Log::read(BufReader::new(File::open(&file).unwrap())).unwrap();
+    let _ = fs::remove_file(&file);
+    assert_eq!((log.complete, log.footer.is_some()), (false, false));
+    let observed = log.records.iter().filter(|record| record.kind == "observed").count();
+    assert!(observed >= 1, "{} records", log.records.len());
+    let again = again(&log).unwrap();
+    assert!(matches!(again.extent, Extent::Cut(_)), "{:?}", again.extent);
+    assert!(again.compared >= 3, "{} decisions", again.compared);
+    assert!(again.difference.is_none());
 }
 
 #[test]

@@ -32,6 +32,7 @@ impl Backend for CudaBackend {
                 total: Some(facts.total),
                 free,
                 others: Some(state.others),
+                common: None,
                 measured_free: None,
             },
             Share::Declared(share) => MemoryReading {
@@ -39,6 +40,7 @@ impl Backend for CudaBackend {
                 total: share.total,
                 free,
                 others: Some(state.others),
+                common: None,
                 measured_free: Some(self.card_free(rank)?),
             },
         };

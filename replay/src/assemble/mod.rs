@@ -233,6 +233,7 @@ fn facts_of_scenario(scenario: &Scenario) -> Facts {
             ram: scenario.machine.ram,
             page_cache: scenario.machine.page_cache,
             others: scenario.machine.others_on_host,
+            available: scenario.machine.host_available,
         },
         total: fact(&r.total),
         non_torch: fact(&r.non_torch),

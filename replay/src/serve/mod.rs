@@ -14,7 +14,8 @@ use plimsoll_core::{
     backend::Backend,
     decision::DecisionSink,
     engine::serving::{self, Clients, Limits, PassTapes, Served, Serving, TimedChange, Wording},
-    estimate::roofline::TimeModel,
+    estimate::time_inputs::TimeBasis,
+    figure::NamedFigure,
     memory::caching_allocator::{Options, TorchVersion},
     sched::{LogDetail, Scheduler},
 };
@@ -60,7 +61,7 @@ pub enum ServeError {
 pub(crate) struct Parts {
     pub(crate) scheduler: Box<dyn Scheduler>,
     pub(crate) tapes: Box<dyn PassTapes>,
-    pub(crate) time: TimeModel,
+    pub(crate) time: TimeBasis,
     pub(crate) wording: Wording,
     /// Settings that the run does not execute, in words.
     pub(crate) notes: Vec<String>,
@@ -72,6 +73,8 @@ pub struct ServedRun {
     pub served: Served,
     /// Settings that the run does not execute.
     pub notes: Vec<String>,
+    /// What the times of its passes rest on, each figure with its derivation.
+    pub time: Vec<NamedFigure>,
 }
 
 /// Puts a started server under load; its decisions go to `sink` after those of the start.
@@ -103,7 +106,7 @@ pub fn serve(
         scheduler: parts.scheduler.as_mut(),
         clients: load.clients,
         tapes: parts.tapes.as_mut(),
-        time: &parts.time,
+        time: &parts.time.model,
         changes: load.changes,
         options,
         wording: parts.wording,
@@ -112,7 +115,7 @@ pub fn serve(
         interrupted: load.interrupted,
     };
     let served = serving::serve(machine, serving, sink);
-    Ok(ServedRun { served, notes: parts.notes })
+    Ok(ServedRun { served, notes: parts.notes, time: parts.time.figures })
 }
 
 /// Variables that set torch's allocator up; the later one wins.

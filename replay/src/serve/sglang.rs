@@ -32,7 +32,7 @@ pub(super) fn parts(case: &Case, args: &ServerArgs, ran: &Ran) -> Result<Parts, 
     Ok(Parts {
         scheduler: Box::new(scheduler),
         tapes,
-        time: super::time::basis(case, resolved.kv_cache_dtype)?.model,
+        time: super::time::basis(case, resolved.kv_cache_dtype)?,
         wording,
         notes: notes(args, resolved),
     })

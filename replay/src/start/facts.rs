@@ -140,7 +140,14 @@ pub(super) fn row(account: Account, bytes: Bytes, basis: &Basis, start: &Start) 
             (Estimate::exact(bytes), Why::new(Tag::Measured, rule, "this start"))
         }
         Account::OtherPrograms => {
-            (Estimate::exact(bytes), Why::new(Tag::Measured, "as given", "this start"))
+            let rule =
+                "as given; in memory in common with the host what is neither free nor the server's";
+            // On a laptop that is as certain as what was available.
+            let tag = match basis.free_before_load.why.tag {
+                Tag::Assumed => Tag::Assumed,
+                _ => Tag::Measured,
+            };
+            (Estimate::exact(bytes), Why::new(tag, rule, "this start"))
         }
         Account::Activations | Account::Free => {
             let rule = "capacity - all other accounts";

@@ -1,8 +1,11 @@
 //! SGLang's laptop backend: one memory for everything on the machine.
 
 use super::{Basis, CapacityReading, Case, CaseError, ModelKind, Policy, Prepared};
-use plimsoll_backend_sim::{DeviceSpec, HostSpec, MachineSpec};
+use plimsoll_backend_sim::{
+    CommonMemory, DeviceMemory, DeviceSpec, FreeReading, HostSpec, MachineSpec,
+};
 use plimsoll_core::{
+    device::MetalWorkingSet,
     engine::{
         MlxShape, MlxStart,
         startup::{Capture, RankLoad},
@@ -23,17 +26,22 @@ pub(super) fn prepare(case: &Case, args: &ServerArgs) -> Result<Prepared, CaseEr
     let after = available_after_load(case, &load)?;
     let before = after.value.mid + load.value.mid;
     let ram = case.device.metal.as_ref().map_or(case.device.runtime_total.value.mid, |m| m.ram);
-    let capacity = ram.max(before);
+    let host = &case.facts.host;
+    let others = host.others.unwrap_or_default();
+    let capacity = host.ram.unwrap_or(ram).max(before + others);
     let set = match (&case.facts.working_set, case.capacity, &case.device.metal) {
         (Some(fact), ..) => Some(fact.least()),
         (None, CapacityReading::Known(bytes), _) => Some(bytes),
         (None, CapacityReading::Unknown, _) => None,
-        (None, CapacityReading::Catalog, Some(metal)) => {
-            Some(metal.newer_macos.as_ref().unwrap_or(&metal.older_macos).value)
-        }
+        (None, CapacityReading::Catalog, Some(metal)) => Some(working_set(metal)),
         (None, CapacityReading::Catalog, None) => None,
     };
-    let device = DeviceSpec { tool_capacity: set, ..DeviceSpec::of_capacity(capacity) };
+    let memory = DeviceMemory::Common(CommonMemory {
+        free: FreeReading::MemAvailable,
+        // The limit is there whether the engine can read it or not.
+        working_set: set.or_else(|| case.device.metal.as_ref().map(working_set)),
+    });
+    let device = DeviceSpec { tool_capacity: set, memory, ..DeviceSpec::of_capacity(capacity) };
     let start = match &case.model.kind {
         ModelKind::Known(model) => MlxStart::new(args.clone(), model, load.value.mid),
         ModelKind::Cell(known) => {
@@ -49,11 +57,7 @@ pub(super) fn prepare(case: &Case, args: &ServerArgs) -> Result<Prepared, CaseEr
             MlxStart::of_shape(args.clone(), shape, load.value.mid)
         }
     };
-    let loads = vec![RankLoad {
-        context: capacity.saturating_sub(before),
-        weights: load.value.mid,
-        ..RankLoad::default()
-    }];
+    let loads = vec![RankLoad { weights: load.value.mid, ..RankLoad::default() }];
     let none = |what: &str| Figure::none(what, "SGLang 0.5.23 MlxModelRunner");
     let why = Why::new(after.why.tag, "available after loading + what loading took", "this start");
     let basis = Basis {
@@ -75,9 +79,22 @@ pub(super) fn prepare(case: &Case, args: &ServerArgs) -> Result<Prepared, CaseEr
             "the peak of a prefill chunk in MLX".to_owned(),
         ],
     };
-    let machine = MachineSpec::new(vec![device], HostSpec::of_available(after.value.mid));
+    let host = HostSpec {
+        ram: capacity,
+        others,
+        page_cache: host.page_cache.unwrap_or_default().min(before),
+        // What is neither available nor held by programs that are known is the system's.
+        kept: capacity.saturating_sub(before).saturating_sub(others),
+        cgroup: None,
+    };
+    let machine = MachineSpec::new(vec![device], host);
     let capture = Capture::default();
     Ok(Prepared { machine, loads, capture, policy: Policy::Mlx(Box::new(start)), basis })
+}
+
+/// What Metal recommends to hold at most; newer releases of macOS where both are known.
+fn working_set(metal: &MetalWorkingSet) -> Bytes {
+    metal.newer_macos.as_ref().unwrap_or(&metal.older_macos).value
 }
 
 fn load(case: &Case) -> Result<Figure, CaseError> {

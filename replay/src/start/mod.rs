@@ -186,6 +186,18 @@ pub fn simulator(spec: &MachineSpec) -> Result<Machine, CaseError> {
     Ok(Box::new(SimBackend::new(spec.clone())?))
 }
 
+/// Whose readings decide.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Readings {
+    /// The declared machine's.
+    #[default]
+    Declared,
+    /// The machine's own; what it answers is recorded.
+    Device,
+    /// Those of a live run that was recorded.
+    Recorded,
+}
+
 /// Starts the case on the machine that `make` builds, and hands that machine back with the server's
 /// segments on it. Every decision goes to `sink`.
 ///
@@ -197,9 +209,29 @@ pub fn run_on<S: DecisionSink>(
     make: impl FnOnce(&MachineSpec) -> Result<Machine, CaseError>,
     sink: &mut S,
 ) -> Result<(Ran, Machine), CaseError> {
+    run_by(case, Readings::Declared, make, sink)
+}
+
+/// The same by declared readings or by the machine's own. With its own, context is what the device says,
+/// and no segment stands for it.
+///
+/// # Errors
+///
+/// As [`run_on`].
+pub fn run_by<S: DecisionSink>(
+    case: &Case,
+    readings: Readings,
+    make: impl FnOnce(&MachineSpec) -> Result<Machine, CaseError>,
+    sink: &mut S,
+) -> Result<(Ran, Machine), CaseError> {
     let mut prepared = prepare(case)?;
     settle_graphs(case, &mut prepared)?;
-    let Prepared { machine, loads, capture, mut policy, basis } = prepared;
+    let Prepared { machine, mut loads, capture, mut policy, basis } = prepared;
+    if readings != Readings::Declared {
+        for load in &mut loads {
+            load.context = Bytes::ZERO;
+        }
+    }
     let mut backend = make(&machine)?;
     let loads = StartLoads { ranks: &loads, capture: &capture, tenants: &case.tenants };
     let start = drive(backend.as_mut(), &mut policy, sink, &loads);
@@ -283,6 +315,7 @@ pub(crate) fn device_spec(case: &Case, total: Bytes) -> DeviceSpec {
         },
         driver_reserve: capacity.saturating_sub(total),
         others: case.facts.others.as_ref().map_or(Bytes::ZERO, |fact| fact.get(0)),
+        memory: host::device_memory(case),
         ..DeviceSpec::of_capacity(capacity)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::sglang_tape::heaviest_tape;
 use super::transients;
-use super::{Basis, Case, CaseError, ModelKind, Policy, Prepared, device_spec, host::host, weaker};
+use super::{Basis, Case, CaseError, ModelKind, Policy, Prepared, device_spec, host, weaker};
 use plimsoll_backend_sim::{DeviceSpec, MachineSpec};
 use plimsoll_core::{
     device::Platform as DevicePlatform,
@@ -39,7 +39,8 @@ pub(super) fn prepare(case: &Case, args: &ServerArgs) -> Result<Prepared, CaseEr
     let declared = case.facts.free_before_load.as_ref();
     let others = case.facts.others.as_ref().map_or(Bytes::ZERO, |f| f.get(0));
     let needed = declared.into_iter().flat_map(|f| &f.values).copied().max().unwrap_or_default();
-    let usual = device_spec(case, total.max(needed + others));
+    let beside = host::held_by_host(case, total);
+    let usual = device_spec(case, total.max(needed + others + beside));
     let devices = weaker::devices(case, &usual);
     let mut policy = policy(case, args);
     let resolved = resolve(&mut policy, &devices);
@@ -94,7 +95,7 @@ pub(super) fn prepare(case: &Case, args: &ServerArgs) -> Result<Prepared, CaseEr
         transient,
         unknown,
     };
-    let machine = MachineSpec::new(devices, host(case));
+    let machine = MachineSpec::new(devices, host::host_beside(case, usual.usable()));
     Ok(Prepared { machine, loads, capture, policy: Policy::Sglang(Box::new(policy)), basis })
 }
 
@@ -162,7 +163,9 @@ pub(super) fn free_before_load(
         groups,
         others,
     };
-    baseline(&inputs).free
+    let estimate = baseline(&inputs);
+    let total = case.facts.total.as_ref().map_or(estimate.total.value.mid, |fact| fact.least());
+    host::beside_the_host(case, estimate.free, &estimate.system, total)
 }
 
 pub(super) fn load(case: &Case) -> Result<Figure, CaseError> {

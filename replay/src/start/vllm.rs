@@ -1,8 +1,7 @@
 //! vLLM: loads, and what its profile run charges.
 
 use super::{
-    Basis, Case, CaseError, ModelKind, Policy, Prepared, device_spec,
-    host::host,
+    Basis, Case, CaseError, ModelKind, Policy, Prepared, device_spec, host,
     sglang::{free_before_load, load, sum, total_seen},
     weaker,
 };
@@ -40,7 +39,8 @@ pub(super) fn prepare(case: &Case, args: &EngineArgs) -> Result<Prepared, CaseEr
         case.facts.total.as_ref().map_or(case.device.runtime_total.value.mid, |f| f.least());
     let declared = case.facts.free_before_load.as_ref();
     let needed = declared.into_iter().flat_map(|f| &f.values).copied().max().unwrap_or_default();
-    let usual = device_spec(case, total.max(needed));
+    let beside = host::held_by_host(case, total);
+    let usual = device_spec(case, total.max(needed + beside));
     let devices = weaker::devices(case, &usual);
     let settings = resolve(case, args, &devices);
     let shape = case.model.geometry().map(ShapeInputs::from_geometry);
@@ -103,7 +103,7 @@ pub(super) fn prepare(case: &Case, args: &EngineArgs) -> Result<Prepared, CaseEr
             "fragmentation of the caching allocator".to_owned(),
         ],
     };
-    let machine = MachineSpec::new(devices, host(case));
+    let machine = MachineSpec::new(devices, host::host_beside(case, usual.usable()));
     let capture = Capture::default();
     Ok(Prepared { machine, loads, capture, policy: Policy::Vllm(Box::new(policy)), basis })
 }

@@ -212,7 +212,8 @@ impl Life {
                 .with("finish", finish),
         );
         self.running -= 1;
-        self.finished += 1;
+        // A request that was given up is over, and not finished.
+        self.finished += u64::from(finish != "abort");
         self.tokens = (self.tokens.0 - held, self.tokens.1 + held);
     }
 

@@ -375,7 +375,15 @@ impl<B: Backend + ?Sized, S: DecisionSink> Starter<'_, B, S> {
             let record = record.with("tool_bytes", reading.capacity.map(|b| b.0));
             let record = record.with("total_bytes", reading.total.map(|b| b.0));
             let others = reading.others.unwrap_or_default();
-            self.sink.record(record.with("others_bytes", others.0));
+            self.sink.record(match reading.common {
+                None => record.with("others_bytes", others.0),
+                Some(host) => record
+                    .with("others_bytes", others.saturating_sub(host.others).0)
+                    .with("memory", "unified")
+                    .with("host_others_bytes", host.others.0)
+                    .with("system_bytes", host.system.0)
+                    .with("page_cache_bytes", host.page_cache.0),
+            });
         }
         Ok(capacity)
     }

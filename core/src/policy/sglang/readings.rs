@@ -129,6 +129,30 @@ pub enum DeviceMemory {
     SharedOther,
 }
 
+/// Which figure a CUDA rank takes as free.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FreeSource {
+    /// The driver's: on shared memory the kernel's `MemFree`, page cache counted as used.
+    Driver,
+    /// What the system calls available: page cache counted as free.
+    System,
+}
+
+/// Where the free memory of a CUDA rank comes from.
+///
+/// Source: SGLang `get_available_gpu_memory`: boards by capability from 0.5.4, every device that says it is
+/// integrated from 0.5.9.
+#[must_use]
+pub fn cuda_free_source(version: Version, memory: DeviceMemory) -> FreeSource {
+    let v = RulesFor::version(version).used;
+    let system = match memory {
+        DeviceMemory::Dedicated => false,
+        DeviceMemory::SharedKnownBoard => v.since(5, 4),
+        DeviceMemory::SharedOther => v.since(5, 9),
+    };
+    if system { FreeSource::System } else { FreeSource::Driver }
+}
+
 /// Free memory of one rank in GiB, before ranks are reduced.
 ///
 /// Source: SGLang `get_available_gpu_memory`, 0.4.6 to 0.5.23.
@@ -137,14 +161,10 @@ pub fn free_gib(version: Version, platform: Platform, probe: &FreeProbe) -> f64 
     let v = RulesFor::version(version).used;
     let plain = |bytes: Bytes| bytes.as_gib_f64();
     match platform {
-        Platform::Cuda => {
-            let system = match probe.device_memory {
-                DeviceMemory::Dedicated => false,
-                DeviceMemory::SharedKnownBoard => v.since(5, 4),
-                DeviceMemory::SharedOther => v.since(5, 9),
-            };
-            plain(if system { probe.os_available } else { probe.driver_free })
-        }
+        Platform::Cuda => plain(match cuda_free_source(version, probe.device_memory) {
+            FreeSource::System => probe.os_available,
+            FreeSource::Driver => probe.driver_free,
+        }),
         Platform::Xpu => {
             let own = probe.driver_total.saturating_sub(probe.torch_allocated);
             let both = v.since(5, 15) && !v.since(5, 17);
