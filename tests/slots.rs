@@ -122,9 +122,8 @@ fn a_slot_record_that_is_missing_twice_or_changed_is_found() {
         has("freed twice", "and was not taken", &|all| all.insert(freed, all[freed].clone()));
         has("no take", "slots are in use", &|all| drop(all.remove(taken)));
         // Found by the next pass, or by the end when none follows.
-        let again = log.records[freed..]
-            .iter()
-            .any(|record| record.fields.get("used_tokens").is_some() && record.kind != "run_ended");
+        let is_pass = |record: &Record| ["step", "decode_run"].contains(&record.kind.as_str());
+        let again = log.records[freed..].iter().any(is_pass);
         let found_by = if again { "slots are in use" } else { "slots are lost" };
         has("no free", found_by, &|all| drop(all.remove(freed)));
         let end = last(log, "slots_freed");
