@@ -19,6 +19,9 @@ use std::collections::BTreeMap;
 /// The filler goes by the granularity of device memory.
 const GRANULE: Bytes = Bytes(2 * MIB);
 
+/// What a real context may hold that the declared machine has not taken yet when a run begins.
+const CONTEXT: Bytes = Bytes::gib(1);
+
 /// Where the real machine and the declared one parted; each costs nothing but the proof.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Agreement {
@@ -61,7 +64,7 @@ impl Ballast {
             // What others hold is set as one amount: those that are there count in the filler.
             let there = ballast.real.memory(rank)?.others.unwrap_or_default();
             ballast.filler[rank.0 as usize] = there;
-            ballast.align(rank)?;
+            ballast.align_within(rank, CONTEXT)?;
         }
         Ok(ballast)
     }
@@ -78,6 +81,11 @@ impl Ballast {
 
     /// Moves the filler until the real rank has what the declared one has free, down to a granule.
     fn align(&mut self, rank: Rank) -> Result<(), BackendError> {
+        self.align_within(rank, Bytes::ZERO)
+    }
+
+    /// As [`Self::align`]; the machine may lack `slack` yet.
+    fn align_within(&mut self, rank: Rank, slack: Bytes) -> Result<(), BackendError> {
         if !self.is_real(rank) {
             return Ok(());
         }
@@ -86,6 +94,9 @@ impl Ballast {
         let there = self.real.memory(rank)?.free;
         let filler = self.filler[rank.0 as usize];
         let all = filler.saturating_add(there);
+        if wanted > all && wanted.saturating_sub(all) <= slack {
+            return Ok(());
+        }
         let Some(next) = all.checked_sub(wanted) else {
             let lacking = wanted.saturating_sub(all);
             return Err(BackendError::DeviceLost(format!(

@@ -1,6 +1,6 @@
 //! Live readings that decide, and their recording.
 //!
-//! [`live`] stands before a real machine. It derives what the machine should answer from what it last
+//! `live` stands before a real machine. It derives what the machine should answer from what it last
 //! answered and what was taken since, and writes an `observed` record wherever the answer is another: a
 //! reading, host memory, a refusal, the accounts. [`played`] derives the same way and answers as recorded, so
 //! the recording of a live run gives the same decisions on no machine at all. Calls are counted; a record
@@ -53,7 +53,7 @@ pub(crate) fn live(
 ///
 /// # Errors
 ///
-/// As [`live`].
+/// As `live`.
 pub fn played(spec: &MachineSpec, seen: Observations) -> Result<Machine, BackendError> {
     let ranks = u32::try_from(spec.devices.len()).unwrap_or(u32::MAX);
     let expected = Expected::new(spec, ranks)?;

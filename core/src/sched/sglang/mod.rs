@@ -1,9 +1,9 @@
 //! SGLang's scheduler: which requests are computed next, and whose slots are given to whom.
 //!
-//! The rules of 0.5.8 and 0.5.23 were learned by running the engine, step by step; [`rules`] says which
+//! The rules of 0.5.8 and 0.5.23 were learned by running the engine, step by step; `rules` says which
 //! release has which. One scheduler process with plain attention: a host cache, window layers and
 //! speculative decoding have no place here yet. They would come as other forms of the pool
-//! ([`memory`]) and as a step between the queue and the budget ([`prefill`]).
+//! (`memory`) and as a step between the queue and the budget (`prefill`).
 //!
 //! Known and left as the engine has it: in 0.5.8 an idle server whose first request was refused for lack of
 //! slots idles for ever, and requests that were preempted for a batch that then failed are lost.
