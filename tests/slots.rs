@@ -4,12 +4,13 @@
 use crate::runs::{Run, on_threads, one, runs, scenarios};
 use plimsoll_core::sched::LogDetail;
 use plimsoll_replay::{
+    again::{Extent, again},
     checker::check,
     record::{FieldValue, Record},
-    run::RunOptions,
+    run::{Recording, RunOptions},
     wire::Log,
 };
-use std::sync::OnceLock;
+use std::{cell::Cell, fs, sync::OnceLock};
 
 /// Every scenario that was served, with slots told.
 fn with_slots() -> &'static [Run] {
@@ -149,4 +150,52 @@ fn a_slot_record_that_is_missing_twice_or_changed_is_found() {
             has("no cache", "slots are lost", &|all| drop(all.remove(cached)));
         }
     }
+}
+
+/// What `run --detail slots --record` writes; the user ends the run after `turns` turns.
+fn recorded(name: &str, turns: u64) -> Vec<u8> {
+    let mut all = scenarios();
+    all.retain(|(_, scenario)| scenario.name == name);
+    let (file, scenario) = all.pop().unwrap();
+    let (mut out, left) = (Vec::new(), Cell::new(turns));
+    let interrupted = || left.replace(left.get().saturating_sub(1)) == 0;
+    let record = Recording {
+        out: &mut out,
+        scenario_text: &fs::read_to_string(&file).unwrap(),
+        scenario_file: file.display().to_string(),
+        overrides: Vec::new(),
+    };
+    let options = RunOptions {
+        record: Some(record),
+        detail: LogDetail::Slots,
+        interrupted: &interrupted,
+        ..RunOptions::default()
+    };
+    one((file, scenario), options);
+    out
+}
+
+#[test]
+fn a_recording_with_slots_is_run_again_with_them() {
+    let name = finished()[0].0;
+    let whole = recorded(name, u64::MAX);
+    let log = Log::read(whole.as_slice()).unwrap();
+    let second = again(&log).unwrap();
+    assert_eq!((second.extent, second.difference), (Extent::Whole, None));
+    assert_eq!(second.compared, log.records.len());
+    assert!(slots_of(&second.run.log, "slots_taken") > 0);
+    // Without slots it would be another run.
+    let mut without = log.clone();
+    without.header.decided.retain(|(field, _)| field != "detail");
+    assert!(again(&without).unwrap().difference.is_some());
+    // Cut off, and ended by the user in the middle of decode passes.
+    let cut = Log::read(&whole[..whole.len() / 2]).unwrap();
+    let second = again(&cut).unwrap();
+    assert!(matches!(second.extent, Extent::Cut(_)) && second.compared > 0);
+    assert_eq!(second.difference, None);
+    let ended = Log::read(recorded(name, 60).as_slice()).unwrap();
+    let second = again(&ended).unwrap();
+    assert!(second.extent == Extent::Interrupted && second.compared > 0);
+    assert_eq!(second.difference, None);
+    assert_eq!(check(&ended), []);
 }
