@@ -65,8 +65,10 @@ impl SglangPasses {
             Mode::Decode => self.decode(pass),
             Mode::Prefill | Mode::Mixed => self.prefill(pass),
         };
+        let penalised = pass.sampling.penalties && pass.sampled > 0;
+        let penalties = penalised.then(|| tape::penalties(pass.requests, self.inputs.shape.vocab));
         let sampler = self.sampler(pass);
-        layers.into_iter().chain(sampler).map(Rc::new).collect()
+        layers.into_iter().chain(penalties).chain(sampler).map(Rc::new).collect()
     }
 
     /// Layers and logits of a decode batch; nothing inside a graph, whose memory is paid at the start.

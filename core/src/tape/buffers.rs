@@ -103,6 +103,8 @@ buffers! {
     NOISE: "sampler.exponential", "sampler.sampling_from_probs_torch (0.5.23)";
     RATIO: "sampler.probs_over_noise", "sampler.sampling_from_probs_torch (0.5.23)";
     DRAWN: "sampler.sampled_index", "sampler.sampling_from_probs_torch";
+    PRESENCE: "sampler.cumulated_presence_penalties", "penaltylib/presence_penalty, float32 rows × vocabulary, kept while a request asks for it";
+    FREQUENCY: "sampler.cumulated_frequency_penalties", "penaltylib/frequency_penalty, float32 rows × vocabulary, kept while a request asks for it";
     NEXT_IDS: "sampler.next_token_ids_int32", "sampler.forward";
     RENORM: "sampler.renormalised_probs", "sampler.forward, top-k and top-p before min-p";
     LOG: "sampler.log_probs", "sampler.forward";

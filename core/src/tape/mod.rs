@@ -32,7 +32,7 @@ pub use logprobs::InputLogprobs;
 pub use metadata::{Metadata, StepInputs, metadata};
 pub use mlx::{mlx_pass, mlx_request_kv};
 pub use one_buffer::one_buffer;
-pub use sampler::{Choice, OutputLogprobs, SamplerBatch, sampler};
+pub use sampler::{Choice, OutputLogprobs, SamplerBatch, penalties, sampler};
 pub use setup::{
     BlockTable, Code, Experts, Family, LayerMlp, MarlinReduce, Once, PrefillChunk, Setup,
     TapeError, TapeModel, Tma, mla_prefix,

@@ -1,9 +1,9 @@
 //! SGLang's sampler over float32 logits `rows × vocab`, which exist before.
 
 use super::buffers::{
-    ARANGE, ARGMAX, CLAMP, DRAWN, LOG, LOG_SOFTMAX, NEXT_IDS, NOISE, POSITIONS, PROBS, RATIO,
-    RENORM, SORT_INDEX, SORT_INDEX_COPY, SORT_KEYS, SORT_PAIRS, SORT_RADIX, SORT_VALUES,
-    TOKEN_LOGPROBS, TOP_INDEX, TOP_VALUES,
+    ARANGE, ARGMAX, CLAMP, DRAWN, FREQUENCY, LOG, LOG_SOFTMAX, NEXT_IDS, NOISE, POSITIONS,
+    PRESENCE, PROBS, RATIO, RENORM, SORT_INDEX, SORT_INDEX_COPY, SORT_KEYS, SORT_PAIRS, SORT_RADIX,
+    SORT_VALUES, TOKEN_LOGPROBS, TOP_INDEX, TOP_VALUES,
 };
 use super::event::{BufferId, Tape};
 use super::recorder::Recorder;
@@ -76,6 +76,20 @@ pub fn sampler(code: Code, batch: &SamplerBatch) -> Result<Tape, TapeError> {
     };
     rec.release(logged.into_iter().flatten().chain([positions]));
     Ok(rec.finish())
+}
+
+/// What presence and frequency penalties hold for a batch: one float32 row over the vocabulary each, for
+/// every request of the batch as soon as one asks. They live through the pass (in the engine until the batch
+/// changes).
+///
+/// Source: SGLang `penaltylib`, read and not recorded.
+#[must_use]
+pub fn penalties(rows: u64, vocab: u64) -> Tape {
+    let mut rec = Recorder::default();
+    for buffer in [PRESENCE, FREQUENCY] {
+        rec.alloc(buffer, 4, &[rows, vocab]);
+    }
+    rec.finish()
 }
 
 fn choose(rec: &mut Recorder, code: Code, batch: &SamplerBatch) {
@@ -184,5 +198,12 @@ mod tests {
         assert_eq!(peak(256) / (256 * 152_064), 32);
         assert_eq!(peak(64) / (64 * 152_064), 44);
         assert!(sampler(Code::Sglang0508, &batch(0)).is_err());
+    }
+
+    #[test]
+    fn penalties_are_two_rows_a_request_and_stay() {
+        let tape = penalties(64, 152_064);
+        assert_eq!(tape.peak().bytes.0, 2 * 4 * 64 * 152_064);
+        assert_eq!(tape.live_after(usize::MAX - 1).len(), 2);
     }
 }
