@@ -1,12 +1,10 @@
 //! SGLang's scheduler against traces of the real one, step by step.
 //!
-//! `PLIMSOLL_SHARED=<folder>` holds `data/sched/<release>/*.json` (default: `../shared` beside the
-//! checkout). Inputs come from the trace's `requests` and `aborts`; everything else is compared.
+//! `tests/vectors/sched-<release>.jsonl.gz` holds them, one a line; `PLIMSOLL_VECTORS=<folder>` reads
+//! `sched/<release>/*.json` of that folder instead. Inputs come from the trace's `requests` and `aborts`;
+//! everything else is compared.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, path::PathBuf};
 
 use plimsoll_core::{
     kv::{EvictionPolicy, Run, Runs},
@@ -21,20 +19,25 @@ use plimsoll_core::{
 };
 use serde_json::{Value, json};
 
-use super::read_text;
+use super::{is_elsewhere, read_text, vector_folder};
 
 /// Outputs of request `r`: `OUTPUTS + r * STRIDE + k`.
 const OUTPUTS: u64 = 1_000_000_000;
 const STRIDE: u64 = 100_000;
 
-fn trace_files(release: &str) -> Vec<PathBuf> {
-    let shared = match std::env::var_os("PLIMSOLL_SHARED") {
-        Some(folder) if !folder.is_empty() => PathBuf::from(folder),
-        _ => Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared"),
-    };
-    let folder = shared.join("data/sched").join(release);
+/// The traces of a release with their names, in the order of the names.
+fn traces(release: &str) -> Vec<(String, Value)> {
+    if !is_elsewhere() {
+        let file = vector_folder().join(format!("sched-{release}.jsonl.gz"));
+        let line = |line: &str| {
+            let mut line: Value = serde_json::from_str(line).unwrap();
+            (line["name"].as_str().unwrap().to_owned(), line["trace"].take())
+        };
+        return read_text(&file).lines().map(line).collect();
+    }
+    let folder = vector_folder().join("sched").join(release);
     let Ok(entries) = std::fs::read_dir(&folder) else {
-        println!("skipped: no folder {}; PLIMSOLL_SHARED names another", folder.display());
+        println!("skipped: no folder {}", folder.display());
         return Vec::new();
     };
     let mut files: Vec<PathBuf> = entries
@@ -43,7 +46,11 @@ fn trace_files(release: &str) -> Vec<PathBuf> {
         .filter(|path| path.file_stem().is_some_and(|stem| stem != "index"))
         .collect();
     files.sort();
-    files
+    let read = |path: &PathBuf| {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        (name, serde_json::from_str(&read_text(path)).unwrap())
+    };
+    files.iter().map(read).collect()
 }
 
 /// Why a trace is left out, if it is.
@@ -380,10 +387,9 @@ impl<'a> Replay<'a> {
 /// Replays all traces of a release; prints a line for each and returns those that differ.
 fn replay(release: &str) -> Vec<String> {
     let (mut differing, mut left_out, mut steps) = (Vec::new(), Vec::new(), 0);
-    let files = trace_files(release);
-    for path in &files {
-        let trace: Value = serde_json::from_str(&read_text(path)).unwrap();
-        let trace_name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let traces = traces(release);
+    let count_of_traces = traces.len();
+    for (trace_name, trace) in traces {
         if let Some(why) = unsupported(&trace) {
             left_out.push(format!("{trace_name} ({why})"));
             continue;
@@ -397,7 +403,7 @@ fn replay(release: &str) -> Vec<String> {
             differing.push(trace_name);
         }
     }
-    let compared = files.len() - left_out.len();
+    let compared = count_of_traces - left_out.len();
     let equal = compared - differing.len();
     println!("{release}: {equal} of {compared} traces equal, {steps} steps");
     println!("{release}: not supported: {}", left_out.join(", "));
