@@ -6,11 +6,12 @@ use crate::{
         activation::{self, Instant, Phase, RunInputs, Step},
         logits::LogprobChunks,
         shape::ShapeInputs,
+        workspace::AttentionBackend,
     },
     sched::Mode,
     tape::{
-        self, Choice, InputLogprobs, OutputLogprobs, PrefillChunk, SamplerBatch, Setup, Tape,
-        TapeModel,
+        self, Choice, InputLogprobs, Metadata, OutputLogprobs, PrefillChunk, SamplerBatch, Setup,
+        StepInputs, Tape, TapeModel,
     },
 };
 use std::{collections::BTreeMap, rc::Rc};
@@ -40,6 +41,10 @@ pub struct SglangPassInputs {
     pub captured_prefill: u64,
     /// Who samples.
     pub sampling: SamplingBackend,
+    /// Attention backend, whose index tensors every pass makes.
+    pub backend: AttentionBackend,
+    /// `page_size`, tokens.
+    pub page_size: u64,
     /// Whether input logprobs are made in chunks where the release leaves it to a switch.
     pub logprob_chunks: LogprobChunks,
 }
@@ -69,6 +74,23 @@ impl SglangPasses {
         let penalties = penalised.then(|| tape::penalties(pass.requests, self.inputs.shape.vocab));
         let sampler = self.sampler(pass);
         layers.into_iter().chain(penalties).chain(sampler).map(Rc::new).collect()
+    }
+
+    /// Ids, positions, slots and the attention backend's index; they live through the pass. `None` for a pass
+    /// of nothing.
+    fn metadata(&self, pass: &Pass) -> Option<Rc<Tape>> {
+        let captured = pass.mode == Mode::Decode && pass.requests <= self.inputs.captured_decode;
+        let batch = Metadata {
+            backend: self.inputs.backend,
+            tokens: pass.tokens,
+            requests: pass.requests,
+            prefix_tokens: pass.prefix_tokens,
+            longest: pass.longest,
+            page_size: self.inputs.page_size,
+            host_moved: 0,
+            inputs: if captured { StepInputs::Static } else { StepInputs::New },
+        };
+        tape::metadata(&batch).ok().map(Rc::new)
     }
 
     /// Layers and logits of a decode batch; nothing inside a graph, whose memory is paid at the start.
@@ -156,20 +178,23 @@ impl SglangPasses {
 
 impl PassTapes for SglangPasses {
     fn tapes(&mut self, pass: &Pass) -> Vec<Rc<Tape>> {
-        // Where decode runs in graphs, only the sampler's batch counts.
+        // The rest of a decode pass does not depend on what its requests hold.
         let key = match pass.mode {
             Mode::Decode => Pass { prefix_tokens: 0, longest: 0, ..*pass },
             Mode::Prefill | Mode::Mixed => Pass { longest: 0, ..*pass },
         };
+        let mut tapes: Vec<_> = self.metadata(pass).into_iter().collect();
         if let Some(kept) = self.kept.get(&key) {
-            return kept.clone();
+            tapes.extend_from_slice(kept);
+            return tapes;
         }
         if self.kept.len() >= KEPT {
             self.kept.clear();
         }
         let made = self.make(&key);
-        self.kept.insert(key, made.clone());
-        made
+        tapes.extend_from_slice(&made);
+        self.kept.insert(key, made);
+        tapes
     }
 }
 

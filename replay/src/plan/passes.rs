@@ -7,14 +7,14 @@ use plimsoll_core::{
         SamplingBackend, SglangPassInputs, SglangPasses,
         serving::{Pass, PassTapes as _, Sampling, SamplingChoice},
     },
-    estimate::{logits::LogprobChunks, shape::ShapeInputs, workspace::AttentionBackend},
+    estimate::{logits::LogprobChunks, shape::ShapeInputs},
     figure::FigureValue,
     memory::caching_allocator::{
         CachingAllocator, CountingSource, MallocError, OutOfMemory, Setup, StreamId,
     },
     policy::sglang::{Resolved, args::ServerArgs, from_model::model_facts},
     sched::Mode,
-    tape::{Metadata, PrefillChunk, StepInputs, metadata},
+    tape::PrefillChunk,
     units::Bytes,
 };
 
@@ -60,8 +60,6 @@ pub(super) struct Limits {
 /// The passes of one server.
 pub(super) struct Passes {
     tapes: SglangPasses,
-    backend: AttentionBackend,
-    page_size: u64,
     total: Bytes,
     pub(super) limits: Limits,
 }
@@ -89,15 +87,11 @@ impl Passes {
                 Some("pytorch") => SamplingBackend::Pytorch,
                 _ => SamplingBackend::FlashInfer,
             },
-            logprob_chunks: LogprobChunks::Default,
-        };
-        Some(Self {
-            tapes: SglangPasses::new(inputs),
             backend: resolved.attention.buffers(model_facts(model).attention),
             page_size: resolved.page_size.max(1),
-            total: ran.basis.total.value.mid,
-            limits,
-        })
+            logprob_chunks: LogprobChunks::Default,
+        };
+        Some(Self { tapes: SglangPasses::new(inputs), total: ran.basis.total.value.mid, limits })
     }
 
     /// Plays one pass on an allocator that holds nothing yet, over `left` bytes of the device. What it
@@ -105,10 +99,8 @@ impl Passes {
     pub(super) fn dies(&mut self, pass: &Pass, left: Bytes) -> Option<Death> {
         let mut allocator = CachingAllocator::new(Setup::new(self.total.0));
         let mut source = CountingSource::new(left.0);
-        let before = metadata(&self.metadata(pass)).ok();
-        let tapes = self.tapes.tapes(pass);
-        for tape in before.iter().chain(tapes.iter().map(AsRef::as_ref)) {
-            let stopped = match allocator.play(&mut source, tape, StreamId(0)) {
+        for tape in self.tapes.tapes(pass) {
+            let stopped = match allocator.play(&mut source, &tape, StreamId(0)) {
                 Ok(_) => continue,
                 Err(stopped) => stopped,
             };
@@ -133,20 +125,6 @@ impl Passes {
             need = lives;
         }
         need
-    }
-
-    const fn metadata(&self, pass: &Pass) -> Metadata {
-        let captured = matches!(pass.mode, Mode::Decode) && pass.requests <= self.limits.captured;
-        Metadata {
-            backend: self.backend,
-            tokens: pass.tokens,
-            requests: pass.requests,
-            prefix_tokens: pass.prefix_tokens,
-            longest: pass.longest,
-            page_size: self.page_size,
-            host_moved: 0,
-            inputs: if captured { StepInputs::Static } else { StepInputs::New },
-        }
     }
 }
 

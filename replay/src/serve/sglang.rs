@@ -12,7 +12,7 @@ use plimsoll_core::{
     figure::FigureValue,
     kv::EvictionPolicy,
     memory::caching_allocator::TorchVersion,
-    policy::sglang::{Resolved, args::ServerArgs, version::Version},
+    policy::sglang::{Resolved, args::ServerArgs, from_model::model_facts, version::Version},
     sched::sglang::{
         LoopKind, MixedChunk, PrefixCache, PriorityOptions, PriorityOrder, QueuePolicy,
         SglangConfig, SglangScheduler, TooLong,
@@ -157,6 +157,8 @@ fn tapes(
         captured_decode: largest.unwrap_or(0),
         captured_prefill: resolved.prefill_sizes.last().copied().unwrap_or(0),
         sampling,
+        backend: resolved.attention.buffers(model_facts(model).attention),
+        page_size: resolved.page_size.max(1),
         logprob_chunks: LogprobChunks::Default,
     };
     Ok((Box::new(SglangPasses::new(inputs)), Wording::Torch(torch(args.version))))
