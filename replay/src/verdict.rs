@@ -11,7 +11,7 @@ use crate::{
 use plimsoll_core::{
     engine::serving::ServeEnd,
     figure::FigureValue,
-    memory::ledger::Account,
+    memory::{caching_allocator::OutOfMemory, ledger::Account},
     plan::Advice,
     pyfloat,
     units::{Bytes, MIB, group_thousands},
@@ -193,10 +193,50 @@ fn ways(run: &ScenarioRun, crash: &Crash, timeline: &Timeline) -> Vec<String> {
         ways.extend(fraction(plan));
         ways.extend(chunk(plan));
     }
-    if ways.is_empty() || !prefill {
+    // MLX has an allocator of its own.
+    let torch = refused(run).filter(|_| !crash.buffer.starts_with("mlx."));
+    ways.extend(torch.and_then(pieces));
+    ways.extend(refused(run).and_then(|error| fewer(crash, error)));
+    // What this one request lacked is no advice where something else took the memory.
+    if ways.is_empty() || (!prefill && others(run, crash, timeline).is_none()) {
         ways.push(missing(crash, planned.as_ref()));
     }
     ways
+}
+
+/// Torch's account of the failure.
+fn refused(run: &ScenarioRun) -> Option<&OutOfMemory> {
+    match &run.served.as_ref()?.served.end {
+        ServeEnd::OutOfMemory(failure) => Some(&failure.refused.error),
+        _ => None,
+    }
+}
+
+/// Enough is cached, in pieces that are too small.
+fn pieces(error: &OutOfMemory) -> Option<String> {
+    let cached = error.unallocated();
+    (!error.grows && cached.saturating_add(error.device_free) >= error.segment).then(|| {
+        format!(
+            "{} are cached in pieces that are too small: \
+             PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets segments grow instead",
+            amount(cached)
+        )
+    })
+}
+
+/// A decode batch whose own rows are too many.
+fn fewer(crash: &Crash, error: &OutOfMemory) -> Option<String> {
+    let by_row = ["sampler.", "sort.", "logits"].iter().any(|head| crash.buffer.starts_with(head));
+    let rows = by_row && crash.mode == "decode" && crash.requests > 1;
+    let each = error.requested / crash.requests.max(1);
+    (rows && each > 0).then(|| {
+        format!(
+            "run fewer requests at once: this buffer takes {} for each of {}, --max-running-requests \
+             bounds them",
+            amount(each),
+            group_thousands(crash.requests)
+        )
+    })
 }
 
 /// Other programs that grew while the server ran.
