@@ -10,8 +10,9 @@ use crate::{
 use plimsoll_core::{
     engine::{
         serving::ServeEnd,
-        startup::{Refused, StartEnd},
+        startup::{Refused, Remedy, StartEnd},
     },
+    estimate::Engine,
     memory::ledger::Account,
     units::Tokens,
 };
@@ -20,6 +21,7 @@ use plimsoll_replay::{
     outcome::{Claim, Figure},
     run::ScenarioRun,
     serve::ServedRun,
+    start::CaseLaunch,
     verdict::{Verdict, verdict},
 };
 use serde_json::{Map, Value, json};
@@ -77,8 +79,10 @@ pub fn human(run: &ScenarioRun, args: &RunArgs, views: &str, output: &Output) ->
     for claim in &run.claims {
         let _ = writeln!(out, "{}", claim_line(claim, output));
     }
-    if let StartEnd::Refused(refused) = &run.ran.start.end {
-        out.push_str(&ways_out(refused, output));
+    match &run.ran.start.end {
+        StartEnd::Refused(refused) => out.push_str(&ways_out(refused, output)),
+        StartEnd::OutOfMemory(_) => out.push_str(&start_remedies(run, output)),
+        StartEnd::Ready => {}
     }
     if let Some(line) = too_little_left(run).filter(|_| verdict.is_none()) {
         let _ = writeln!(out, "  {} {line}", output.paint(Tone::Close, "low  "));
@@ -194,7 +198,22 @@ pub fn ways_out(refused: &Refused, output: &Output) -> String {
         let line = format!("  the engine prints: {message}");
         let _ = writeln!(out, "{}", wrap(&line, output.width(), 4));
     }
-    for remedy in &refused.remedies {
+    out + &remedies(&refused.remedies, output)
+}
+
+/// Ways out of a start that found no memory, by the phase in which it died.
+fn start_remedies(run: &ScenarioRun, output: &Output) -> String {
+    let engine = match &run.assembled.case.launch {
+        CaseLaunch::Sglang(_) => Engine::Sglang,
+        CaseLaunch::Vllm(_) => Engine::Vllm,
+    };
+    let died = run.ran.start.died;
+    died.map_or_else(String::new, |phase| remedies(&phase.remedies(engine), output))
+}
+
+fn remedies(list: &[Remedy], output: &Output) -> String {
+    let mut out = String::new();
+    for remedy in list {
         let value = remedy.value.as_deref().map_or_else(String::new, |v| format!(" to {v}"));
         let change = match remedy.direction {
             "act" => remedy.flag.clone(),
