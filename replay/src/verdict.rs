@@ -282,8 +282,11 @@ fn fraction(plan: &Plan) -> Option<String> {
 
 fn chunk(plan: &Plan) -> Option<String> {
     let smaller = plan.smaller_chunk?;
+    let limit = smaller.prompt_limit.map_or_else(String::new, |tokens| {
+        format!(", and serves prompts up to {} tokens", group_thousands(tokens))
+    });
     Some(format!(
-        "or keep the fraction and pass --chunked-prefill-size {}: one chunk needs {}",
+        "or keep the fraction and pass --chunked-prefill-size {}: one chunk needs {}{limit}",
         smaller.tokens, smaller.need
     ))
 }
