@@ -46,14 +46,18 @@ pub fn verdict(run: &ScenarioRun) -> Option<Verdict> {
         return Some(Verdict { what, state, ..Verdict::default() });
     }
     Some(match &timeline.end {
-        End::Crash(crash) => Verdict {
-            what: died(crash),
-            short: short(crash, &timeline),
-            chunk: (crash.mode != "decode").then(|| full_chunk(run)).flatten(),
-            state,
-            blind,
-            ways: ways(run, crash, &timeline),
-        },
+        End::Crash(crash) => {
+            let plan = plan::plan(&run.assembled.case).ok();
+            let in_prefill = plan.as_ref().filter(|_| crash.mode != "decode");
+            Verdict {
+                what: died(crash),
+                short: short(crash, &timeline),
+                chunk: in_prefill.and_then(|plan| full_chunk(run, plan)),
+                state,
+                blind,
+                ways: ways(run, crash, &timeline, plan.as_ref()),
+            }
+        }
         End::Over(_) | End::Cut => {
             let (what, ways) = ended(&served.end, &timeline, run);
             Verdict { what, short: None, chunk: None, state, blind, ways }
@@ -92,10 +96,9 @@ fn short(crash: &Crash, timeline: &Timeline) -> Option<String> {
 }
 
 /// Peak and largest request of a full chunk, and what would have fitted.
-fn full_chunk(run: &ScenarioRun) -> Option<String> {
+fn full_chunk(run: &ScenarioRun, plan: &Plan) -> Option<String> {
     let tape = run.ran.basis.prefill_tape.as_ref()?;
     let (peak, largest) = (tape.peak().bytes, tape.largest()?.bytes);
-    let plan = plan::plan(&run.assembled.case).ok()?;
     let tokens = match &run.ran.start.figure("chunked_prefill_size")?.value {
         FigureValue::Count(tokens) if *tokens > 0 => *tokens,
         _ => return None,
@@ -105,7 +108,7 @@ fn full_chunk(run: &ScenarioRun) -> Option<String> {
         "a chunk of {} tokens peaks at {peak} ({each:.4} MiB a token), its largest request is {largest}",
         group_thousands(tokens)
     );
-    let killed = plan.kills.plain.filter(|killed| killed.kind == MixKind::OnePrompt);
+    let killed = plan.kills.plain.as_ref().filter(|killed| killed.kind == MixKind::OnePrompt);
     if let Some(killed) = killed.filter(|killed| killed.prefix_tokens == 0) {
         out.push_str(&format!("; {} tokens fit", group_thousands(killed.tokens - 1)));
     }
@@ -176,7 +179,7 @@ fn ended(end: &ServeEnd, timeline: &Timeline, run: &ScenarioRun) -> (String, Vec
 }
 
 /// What would have helped, from the numbers of the run.
-fn ways(run: &ScenarioRun, crash: &Crash, timeline: &Timeline) -> Vec<String> {
+fn ways(run: &ScenarioRun, crash: &Crash, timeline: &Timeline, plan: Option<&Plan>) -> Vec<String> {
     if crash.requested == 0 {
         return vec![
             "raise the pool, lower --max-running-requests, or raise \
@@ -187,9 +190,8 @@ fn ways(run: &ScenarioRun, crash: &Crash, timeline: &Timeline) -> Vec<String> {
     let mut ways = Vec::new();
     ways.extend(others(run, crash, timeline));
     ways.extend(leak(run, crash));
-    let planned = plan::plan(&run.assembled.case).ok();
     let prefill = crash.mode != "decode";
-    if let Some(plan) = planned.as_ref().filter(|_| prefill) {
+    if let Some(plan) = plan.filter(|_| prefill) {
         ways.extend(fraction(plan));
         ways.extend(chunk(plan));
     }
@@ -199,7 +201,7 @@ fn ways(run: &ScenarioRun, crash: &Crash, timeline: &Timeline) -> Vec<String> {
     ways.extend(refused(run).and_then(|error| fewer(crash, error)));
     // What this one request lacked is no advice where something else took the memory.
     if ways.is_empty() || (!prefill && others(run, crash, timeline).is_none()) {
-        ways.push(missing(crash, planned.as_ref()));
+        ways.push(missing(crash, plan));
     }
     ways
 }

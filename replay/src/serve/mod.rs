@@ -2,8 +2,6 @@
 
 pub(crate) mod figures;
 mod sglang;
-#[cfg(test)]
-mod tests;
 mod time;
 
 use crate::{
