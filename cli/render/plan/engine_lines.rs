@@ -156,7 +156,7 @@ fn limits(view: &View<'_>, policy: &SglangStart, ready: Option<Bytes>) -> Option
     let tokens = count(start, "max_total_num_tokens")?;
     let (requests, context) = (count(start, "max_running_requests")?, count(start, "context_len")?);
     // 16384 unless given; source: SGLang `ServerArgs`.
-    let prefill = resolved.args.max_prefill_tokens.unwrap_or(16_384);
+    let prefill = resolved.args.prefill_budget();
     let free = match ready {
         Some(free) if resolved.rules.used > Version::new(0, 4, 6) => {
             format!(", available_gpu_mem={}", gb(free))

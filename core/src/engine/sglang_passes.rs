@@ -109,13 +109,13 @@ impl SglangPasses {
         let eager = pass.logprob_rows > 0 || pass.mode == Mode::Mixed;
         let captured = !eager && pass.tokens <= self.inputs.captured_prefill;
         let Some((model, setup)) = &self.inputs.recorded else {
-            let outside = |instant: Instant| !captured || outside_graphs(instant);
+            let outside = |instant: Instant| !captured || instant.is_outside_prefill_graphs();
             return self.closed_form(pass, Phase::Prefill, outside);
         };
         if captured {
             let over_prefix = pass.prefix_tokens > 0;
             return match over_prefix {
-                true => self.closed_form(pass, Phase::Prefill, outside_graphs),
+                true => self.closed_form(pass, Phase::Prefill, Instant::is_outside_prefill_graphs),
                 false => tape::logits(model, setup, pass.requests).ok(),
             };
         }
@@ -196,14 +196,6 @@ impl PassTapes for SglangPasses {
         self.kept.insert(key, made);
         tapes
     }
-}
-
-/// What of a captured prefill pass still runs outside its graphs.
-///
-/// Source: SGLang 0.5.23, breakable prefill graphs: attention runs between the segments.
-const fn outside_graphs(instant: Instant) -> bool {
-    use Instant as I;
-    matches!(instant, I::MlaPrefixKeys | I::MlaPrefixOutput | I::MlaAbsorbed | I::Logits)
 }
 
 const fn choice(sampling: Sampling, backend: SamplingBackend) -> Choice {

@@ -313,7 +313,7 @@ fn max_prefill_tokens(args: &ServerArgs) -> NamedFigure {
         Some(_) => (Tag::Measured, "as given"),
         None => (Tag::Computed, "16384 unless given"),
     };
-    let value = FigureValue::Count(args.max_prefill_tokens.unwrap_or(16_384));
+    let value = FigureValue::Count(args.prefill_budget());
     NamedFigure::new("max_prefill_tokens", value, Why::new(tag, rule, "--max-prefill-tokens"))
 }
 

@@ -30,6 +30,17 @@ pub enum Instant {
 }
 
 impl Instant {
+    /// Whether it still runs outside the graphs of a captured prefill pass.
+    ///
+    /// Source: SGLang 0.5.23, breakable prefill graphs: attention runs between the segments.
+    #[must_use]
+    pub const fn is_outside_prefill_graphs(self) -> bool {
+        matches!(
+            self,
+            Self::MlaPrefixKeys | Self::MlaPrefixOutput | Self::MlaAbsorbed | Self::Logits
+        )
+    }
+
     /// As it is printed.
     #[must_use]
     pub const fn name(self) -> &'static str {

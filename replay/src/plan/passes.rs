@@ -1,20 +1,18 @@
 //! Passes of a planned server, played through torch's caching allocator over what is left: the same
 //! tapes that a run under load plays.
 
-use crate::start::{Case, CaseLaunch, Policy, Ran, pass_setup, run_inputs};
+use crate::start::{Case, CaseLaunch, Policy, Ran, pass_inputs};
 use plimsoll_core::{
     engine::{
-        SamplingBackend, SglangPassInputs, SglangPasses,
+        SglangPasses,
         serving::{Pass, PassTapes as _, Sampling, SamplingChoice},
     },
-    estimate::{logits::LogprobChunks, shape::ShapeInputs},
     figure::FigureValue,
     memory::caching_allocator::{
         CachingAllocator, CountingSource, MallocError, OutOfMemory, Setup, StreamId,
     },
-    policy::sglang::{Resolved, args::ServerArgs, from_model::model_facts},
+    policy::sglang::Resolved,
     sched::Mode,
-    tape::PrefillChunk,
     units::Bytes,
 };
 
@@ -72,25 +70,10 @@ impl Passes {
         };
         let resolved = start.resolved()?;
         let model = case.model.geometry()?;
-        let limits = limits(args, ran, resolved)?;
-        let shape = ShapeInputs::from_geometry(model);
-        let run = run_inputs(args, &shape, case);
-        let full = PrefillChunk { tokens: limits.chunk, requests: 1, prefix_tokens: 0 };
-        let (tape_model, setup) = pass_setup(model, &case.device, &run, &full)?;
-        let inputs = SglangPassInputs {
-            shape,
-            recorded: Some((tape_model.shortened(), setup)),
-            run,
-            captured_decode: limits.captured,
-            captured_prefill: resolved.prefill_sizes.last().copied().unwrap_or(0),
-            sampling: match args.scheduling.sampling_backend.as_deref() {
-                Some("pytorch") => SamplingBackend::Pytorch,
-                _ => SamplingBackend::FlashInfer,
-            },
-            backend: resolved.attention.buffers(model_facts(model).attention),
-            page_size: resolved.page_size.max(1),
-            logprob_chunks: LogprobChunks::Default,
-        };
+        let limits = limits(ran, resolved)?;
+        let mut inputs = pass_inputs(case, args, resolved, model);
+        let (tape_model, setup) = inputs.recorded?;
+        inputs.recorded = Some((tape_model.shortened(), setup));
         Some(Self { tapes: SglangPasses::new(inputs), total: ran.basis.total.value.mid, limits })
     }
 
@@ -128,21 +111,17 @@ impl Passes {
     }
 }
 
-fn limits(args: &ServerArgs, ran: &Ran, resolved: &Resolved) -> Option<Limits> {
+fn limits(ran: &Ran, resolved: &Resolved) -> Option<Limits> {
     let count = |name: &str| match ran.start.figure(name)?.value {
         FigureValue::Count(count) => Some(count),
         _ => None,
     };
-    let context = resolved.context_len.max(1);
-    let chunk = u64::try_from(resolved.chunked_prefill_size_after_dp).ok().filter(|c| *c > 0);
-    let chunk = chunk.unwrap_or_else(|| args.max_prefill_tokens.unwrap_or(16_384));
-    let captured = resolved.decode_bs.last().copied();
     Some(Limits {
-        chunk: chunk.min(context),
-        context,
+        chunk: resolved.full_chunk(),
+        context: resolved.context_len.max(1),
         running: count("max_running_requests")?.max(1),
         pool: count("max_total_num_tokens")?,
-        captured: captured.filter(|_| resolved.decode_graphs_off.is_none()).unwrap_or(0),
+        captured: resolved.largest_decode_graph(),
     })
 }
 

@@ -1,27 +1,23 @@
 //! SGLang's scheduler and passes as a started case sets them.
 
 use super::{Parts, ServeError};
-use crate::start::{Case, Policy, Ran, pass_setup, run_inputs};
+use crate::start::{Case, Policy, Ran, pass_inputs};
 use plimsoll_core::{
     decision::Record,
     engine::{
-        MlxPasses, SamplingBackend, SglangPassInputs, SglangPasses,
+        MlxPasses, SglangPasses,
         serving::{PassTapes, Wording},
     },
-    estimate::{logits::LogprobChunks, shape::ShapeInputs},
+    estimate::shape::ShapeInputs,
     figure::FigureValue,
     kv::EvictionPolicy,
     memory::caching_allocator::TorchVersion,
-    policy::sglang::{Resolved, args::ServerArgs, from_model::model_facts, version::Version},
+    policy::sglang::{Resolved, args::ServerArgs, version::Version},
     sched::sglang::{
         LoopKind, MixedChunk, PrefixCache, PriorityOptions, PriorityOrder, QueuePolicy,
         SglangConfig, SglangScheduler, TooLong,
     },
-    tape::PrefillChunk,
 };
-
-/// Tokens of a prefill batch. Source: SGLang `ServerArgs.max_prefill_tokens`.
-const MAX_PREFILL_TOKENS: u64 = 16_384;
 
 pub(super) fn parts(case: &Case, args: &ServerArgs, ran: &Ran) -> Result<Parts, ServeError> {
     let resolved = resolved(ran)?;
@@ -74,7 +70,7 @@ fn config(args: &ServerArgs, ran: &Ran, resolved: &Resolved) -> Result<SglangCon
     Ok(SglangConfig {
         page_size: resolved.page_size,
         chunked_prefill_size: chunk,
-        max_prefill_tokens: args.max_prefill_tokens.unwrap_or(MAX_PREFILL_TOKENS),
+        max_prefill_tokens: args.prefill_budget(),
         max_running_requests: running,
         request_rows: rows,
         policy: match flags.schedule_policy.as_deref() {
@@ -139,36 +135,12 @@ fn tapes(
     resolved: &Resolved,
 ) -> Result<(Box<dyn PassTapes>, Wording), ServeError> {
     let model = case.model.geometry().ok_or(ServeError::Missing("the model's layers"))?;
-    let shape = ShapeInputs::from_geometry(model);
     if matches!(ran.policy, Policy::Mlx(_)) {
-        return Ok((Box::new(MlxPasses::new(shape)), Wording::Metal));
+        let passes = MlxPasses::new(ShapeInputs::from_geometry(model));
+        return Ok((Box::new(passes), Wording::Metal));
     }
-    let run = run_inputs(args, &shape, case);
-    let captured = resolved.decode_graphs_off.is_none();
-    let largest = resolved.decode_bs.last().copied().filter(|_| captured);
-    let sampling = match args.scheduling.sampling_backend.as_deref() {
-        Some("pytorch") => SamplingBackend::Pytorch,
-        _ => SamplingBackend::FlashInfer,
-    };
-    let inputs = SglangPassInputs {
-        recorded: pass_setup(model, &case.device, &run, &full_chunk(args, resolved)),
-        shape,
-        run,
-        captured_decode: largest.unwrap_or(0),
-        captured_prefill: resolved.prefill_sizes.last().copied().unwrap_or(0),
-        sampling,
-        backend: resolved.attention.buffers(model_facts(model).attention),
-        page_size: resolved.page_size.max(1),
-        logprob_chunks: LogprobChunks::Default,
-    };
-    Ok((Box::new(SglangPasses::new(inputs)), Wording::Torch(torch(args.version))))
-}
-
-/// The largest prefill pass, by which the layers' code is chosen where the release leaves it open.
-fn full_chunk(args: &ServerArgs, resolved: &Resolved) -> PrefillChunk {
-    let chunk = u64::try_from(resolved.scheduler_chunk).ok().filter(|chunk| *chunk > 0);
-    let tokens = chunk.or(args.max_prefill_tokens).unwrap_or(MAX_PREFILL_TOKENS);
-    PrefillChunk { tokens: tokens.clamp(1, 1 << 20), requests: 1, prefix_tokens: 0 }
+    let passes = SglangPasses::new(pass_inputs(case, args, resolved, model));
+    Ok((Box::new(passes), Wording::Torch(torch(args.version))))
 }
 
 /// Release of torch that an SGLang release is built on, as far as its error text differs.

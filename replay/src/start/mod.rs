@@ -15,8 +15,7 @@ mod weaker;
 pub use facts::{Fact, Facts};
 pub use host::HostMemory;
 pub use model::{CaseModel, DividedModel, KnownCellModel, ModelKind};
-pub(crate) use sglang::run_inputs;
-pub(crate) use sglang_tape::pass_setup;
+pub(crate) use sglang_tape::pass_inputs;
 
 use crate::scenario::value::MAX_RANKS;
 use plimsoll_backend_sim::{DeviceSpec, MachineSpec, SimBackend, TotalReading};

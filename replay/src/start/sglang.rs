@@ -255,12 +255,10 @@ fn buffers<'a>(
     shape: &'a ShapeInputs,
     resolved: &Resolved,
 ) -> DecodeBuffers<'a> {
-    let captured = resolved.decode_graphs_off.is_none();
-    let largest = resolved.decode_bs.last().copied().filter(|_| captured);
     DecodeBuffers {
         backend,
         shape,
-        max_bs: largest.unwrap_or(0),
+        max_bs: resolved.largest_decode_graph(),
         context_len: resolved.context_len,
         page_size: resolved.page_size,
         tp: u64::from(args.tp_size),
@@ -341,22 +339,18 @@ fn need(
     shape: &ShapeInputs,
     resolved: &Resolved,
 ) -> Option<(Need, Option<Tape>)> {
-    let chunk = u64::try_from(resolved.chunked_prefill_size_after_dp).ok().filter(|c| *c > 0);
-    let chunk = chunk.unwrap_or_else(|| args.max_prefill_tokens.unwrap_or(16_384));
-    let chunk = chunk.min(resolved.context_len.max(1));
+    let chunk = resolved.full_chunk();
     let run = run_inputs(args, shape, case);
     let prefix = resolved.context_len.saturating_sub(chunk);
     let captured = resolved.prefill_sizes.last().is_some_and(|largest| *largest >= chunk);
     let steps = [prefill_step(chunk, 0), prefill_step(chunk, prefix)];
-    let outside_graphs = |instant: activation::Instant| {
-        use activation::Instant as I;
-        matches!(instant, I::MlaPrefixKeys | I::MlaPrefixOutput | I::MlaAbsorbed | I::Logits)
-    };
     let all = steps.iter().flat_map(|step| activation::instants(shape, &run, step));
     let heaviest =
-        all.filter(|peak| !captured || outside_graphs(peak.instant)).reduce(|best, next| {
-            if next.figure.value.mid > best.figure.value.mid { next } else { best }
-        })?;
+        all.filter(|peak| !captured || peak.instant.is_outside_prefill_graphs()).reduce(
+            |best, next| {
+                if next.figure.value.mid > best.figure.value.mid { next } else { best }
+            },
+        )?;
     let name = format!("one prefill chunk of {chunk} tokens ({})", heaviest.instant.name());
     let mut figure = heaviest.figure;
     let step = PrefillChunk { tokens: chunk, requests: 1, prefix_tokens: 0 };

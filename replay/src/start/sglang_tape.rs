@@ -1,10 +1,13 @@
 //! The tape of a prefill chunk: its largest single request, where the peak alone says how much is held
 //! at once, and what the caching allocator makes of it.
 
+use super::{Case, sglang::run_inputs};
 use plimsoll_core::{
     device::DeviceProfile,
-    estimate::{activation::RunInputs, moe::MoeKernel},
+    engine::{SamplingBackend, SglangPassInputs},
+    estimate::{activation::RunInputs, logits::LogprobChunks, moe::MoeKernel, shape::ShapeInputs},
     model::geometry::{Dtype, ModelGeometry},
+    policy::sglang::{Resolved, args::ServerArgs, from_model::model_facts},
     tape::{Code, Experts, MarlinReduce, PrefillChunk, Setup, Tape, TapeModel, prefill_chunk},
 };
 
@@ -22,7 +25,7 @@ pub(super) fn heaviest_tape(
 
 /// The model for tapes, and the layer code with the largest single request among those that the release
 /// may run, judged by `chunk`; `None` where no tape is known.
-pub(crate) fn pass_setup(
+fn pass_setup(
     model: &ModelGeometry,
     device: &DeviceProfile,
     run: &RunInputs,
@@ -37,6 +40,32 @@ pub(crate) fn pass_setup(
     let heaviest = setups.flatten().max_by_key(largest)?;
     largest(&heaviest)?;
     Some((tape_model, heaviest))
+}
+
+/// What the passes of this server depend on, for a plan and for a run alike.
+pub(crate) fn pass_inputs(
+    case: &Case,
+    args: &ServerArgs,
+    resolved: &Resolved,
+    model: &ModelGeometry,
+) -> SglangPassInputs {
+    let shape = ShapeInputs::from_geometry(model);
+    let run = run_inputs(args, &shape, case);
+    let full = PrefillChunk { tokens: resolved.full_chunk(), requests: 1, prefix_tokens: 0 };
+    SglangPassInputs {
+        recorded: pass_setup(model, &case.device, &run, &full),
+        shape,
+        run,
+        captured_decode: resolved.largest_decode_graph(),
+        captured_prefill: resolved.prefill_sizes.last().copied().unwrap_or(0),
+        sampling: match args.scheduling.sampling_backend.as_deref() {
+            Some("pytorch") => SamplingBackend::Pytorch,
+            _ => SamplingBackend::FlashInfer,
+        },
+        backend: resolved.attention.buffers(model_facts(model).attention),
+        page_size: resolved.page_size.max(1),
+        logprob_chunks: LogprobChunks::Default,
+    }
 }
 
 /// What runs a step of this model; `None` for expert kernels without a tape.

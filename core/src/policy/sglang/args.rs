@@ -193,6 +193,17 @@ pub struct ServerArgs {
 }
 
 impl ServerArgs {
+    /// Tokens of a prefill batch: as given, else 16,384 in every release.
+    ///
+    /// Source: SGLang `ServerArgs.max_prefill_tokens`.
+    #[must_use]
+    pub const fn prefill_budget(&self) -> u64 {
+        match self.max_prefill_tokens {
+            Some(tokens) => tokens,
+            None => 16_384,
+        }
+    }
+
     /// A launch of `model_path` with no other flag.
     #[must_use]
     pub fn new(version: Version, model_path: impl Into<String>) -> Self {

@@ -231,7 +231,7 @@ impl FractionQuestion<'_> {
         }
         let chunk = match self.chunk {
             c if c > 0 => c as f64,
-            _ => a.max_prefill_tokens.unwrap_or(16_384) as f64,
+            _ => a.prefill_budget() as f64,
         };
         chunk.max(2_048.0)
     }

@@ -89,6 +89,22 @@ pub struct Resolved {
     pub whys: Whys,
 }
 
+impl Resolved {
+    /// Most new tokens of one prefill pass: a chunk, or without chunks a prefill batch; at most the context.
+    #[must_use]
+    pub fn full_chunk(&self) -> u64 {
+        let chunk = u64::try_from(self.chunked_prefill_size_after_dp).ok().filter(|c| *c > 0);
+        chunk.unwrap_or_else(|| self.args.prefill_budget()).min(self.context_len.max(1))
+    }
+
+    /// Largest batch that decodes in a graph; 0 without graphs.
+    #[must_use]
+    pub fn largest_decode_graph(&self) -> u64 {
+        let captured = self.decode_graphs_off.is_none();
+        self.decode_bs.last().copied().filter(|_| captured).unwrap_or(0)
+    }
+}
+
 /// Resolves the settings.
 ///
 /// Source: SGLang `ServerArgs.__post_init__` and its handlers, 0.4.6 to 0.5.23.
