@@ -104,6 +104,11 @@ fn cards_alone(spec: &MachineSpec) -> Result<Machine, CaseError> {
             format!("{ranks} ranks need {ranks} cards with --observe device, not {cards}");
         return Err(lost(&message));
     }
+    whole_cards(ranks)
+}
+
+/// The first `ranks` cards, each whole.
+fn whole_cards(ranks: usize) -> Result<Machine, CaseError> {
     let ranks = u32::try_from(ranks).unwrap_or(u32::MAX);
     let real = CudaBackend::open(&CudaSpec::whole_cards(ranks)).map_err(|error| lost(&error))?;
     Ok(Box::new(real))
@@ -116,10 +121,7 @@ fn lost(error: &dyn std::fmt::Display) -> CaseError {
 /// As many ranks on real cards as there are cards, from the first on; the others are declared only.
 fn on_cards(spec: &MachineSpec) -> Result<Machine, CaseError> {
     let cards = plimsoll_backend_cuda::probe().map_err(|error| lost(&error))?;
-    let ranks = spec.devices.len().min(cards.len());
-    let ranks = u32::try_from(ranks).unwrap_or(u32::MAX);
-    let real = CudaBackend::open(&CudaSpec::whole_cards(ranks)).map_err(|error| lost(&error))?;
-    ballast(spec, Box::new(real))
+    ballast(spec, whole_cards(spec.devices.len().min(cards.len()))?)
 }
 
 fn ballast(spec: &MachineSpec, real: Machine) -> Result<Machine, CaseError> {
