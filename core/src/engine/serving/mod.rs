@@ -14,6 +14,7 @@ mod served;
 mod slot_log;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 pub use cascade::Wording;
 pub use changes::{Change, TimedChange, When};
@@ -21,6 +22,7 @@ pub use clients::{Arrival, Clients, Sampling, SamplingChoice};
 pub use pass::{Pass, PassTapes, PassTime};
 pub use rank_memory::OutOfMemoryAt;
 pub use served::{Limit, PassFailure, ServeEnd, Served, Totals};
+pub use watch::{PassSeen, QuietRun, Watcher, Watchers};
 
 use crate::{
     backend::{Backend, BackendError, Rank, StepWork},
@@ -67,6 +69,8 @@ pub struct Serving<'a> {
     pub limits: Limits,
     /// How much the log tells.
     pub detail: LogDetail,
+    /// Told everything; decides nothing.
+    pub watcher: &'a mut dyn Watcher,
     /// Asked before every turn: whether the user wants the run to end here.
     pub interrupted: &'a dyn Fn() -> bool,
 }
@@ -218,6 +222,7 @@ impl<'m, 'a> Server<'m, 'a> {
 
     fn take_arrivals(&mut self) {
         while let Some(arrival) = self.parts.clients.take(self.now) {
+            self.parts.watcher.arrived(&arrival);
             let request = arrival.request;
             let end = request.prompt.len();
             let logprobs = request.logprob_start.map(|start| (start, end));
@@ -235,6 +240,7 @@ impl<'m, 'a> Server<'m, 'a> {
         for decision in &decisions {
             self.log.decision(decision, step, self.now);
             self.totals.count(decision);
+            self.parts.watcher.decided(decision, self.now);
             let over = match decision {
                 Decision::Finished { request, finish, .. } => Some((*request, *finish)),
                 Decision::Refused { request, .. } => Some((*request, crate::sched::Finish::Abort)),
@@ -278,6 +284,14 @@ impl<'m, 'a> Server<'m, 'a> {
             free,
             peak,
             reserved,
+        });
+        self.parts.watcher.passed(&PassSeen {
+            step: self.totals.steps,
+            batch,
+            at: self.now,
+            elapsed: report.elapsed,
+            usage,
+            free,
         });
         self.now = Nanos(self.now.0.saturating_add(report.elapsed.0));
         self.totals.steps += 1;
