@@ -184,6 +184,7 @@ pub fn run_with(
                     max_time: scenario.limits.max_time,
                 },
                 detail: options.detail,
+                slo: scenario.slo.into(),
                 watcher: &mut Watchers::default(),
                 interrupted: options.interrupted,
             };
