@@ -332,6 +332,9 @@ pub trait Scheduler {
     /// [`Fatal`] where the engine's scheduler dies.
     fn turn(&mut self, log: &mut Vec<Decision>) -> Result<Turn, Fatal>;
 
+    /// Passes whose results the next [`Self::complete`] waits for: the oldest that were not processed yet.
+    fn results_due(&self) -> usize;
+
     /// Processes results after the batch of this turn was launched: those of this batch in the normal
     /// loop, those of the batch before in the overlap loop. Called once a turn, also after
     /// [`Turn::Idle`].

@@ -38,7 +38,7 @@ use cascade::Moment;
 use log::{PassRecord, ServingLog};
 use pass::Demand;
 use rank_memory::{PassStopped, RankMemory};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// What a run may at most take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,7 +94,11 @@ struct Server<'m, 'a> {
     demands: BTreeMap<RequestId, Demand>,
     decisions: Vec<Decision>,
     totals: Totals,
+    /// Time of the engine's loop: what has happened by now is known to it.
     now: Nanos,
+    /// Ends of the passes whose results are outstanding, ascending. The device runs them one after the
+    /// other.
+    ends: VecDeque<Nanos>,
     next_change: usize,
     /// Turns in a row that did and decided nothing.
     idle: u32,
@@ -145,6 +149,7 @@ impl<'m, 'a> Server<'m, 'a> {
             decisions: Vec::new(),
             totals,
             now: Nanos(0),
+            ends: VecDeque::new(),
             next_change: 0,
             idle: 0,
         }
@@ -182,7 +187,13 @@ impl<'m, 'a> Server<'m, 'a> {
             }
             Turn::Idle => false,
         };
-        // What completing brings belongs to the pass that was just executed.
+        // The loop waits for the results that it processes. In an overlap loop they are those of the pass
+        // before, and the one that was just launched is still to run.
+        for _ in 0..self.parts.scheduler.results_due() {
+            let end = self.ends.pop_front().unwrap_or_default();
+            self.now = self.now.max(end);
+        }
+        // What completing brings belongs to the turn of the pass that was just launched.
         let completed = self.parts.scheduler.complete(&mut self.decisions);
         let decided = self.write_decisions(step);
         completed.map_err(ServeEnd::Fatal)?;
@@ -268,6 +279,8 @@ impl<'m, 'a> Server<'m, 'a> {
         let time = self.parts.time.time(&Pass::shape(batch));
         let (mode, tokens, requests) = (pass.mode, pass.tokens, pass.requests);
         let report = self.backend.execute(&StepWork { mode, tokens, requests, time })?;
+        let at = self.now.max(self.ends.back().copied().unwrap_or_default());
+        self.ends.push_back(Nanos(at.0.saturating_add(report.elapsed.0)));
         let (peak, reserved) = self.peaks();
         let free = self.least_free()?;
         self.totals.least_free = Some(self.totals.least_free.map_or(free, |least| least.min(free)));
@@ -277,7 +290,7 @@ impl<'m, 'a> Server<'m, 'a> {
             requests,
             tokens,
             prefix_tokens: pass.prefix_tokens,
-            at: self.now,
+            at,
             elapsed: report.elapsed,
             measured: report.measured,
             usage,
@@ -288,12 +301,11 @@ impl<'m, 'a> Server<'m, 'a> {
         self.parts.watcher.passed(&PassSeen {
             step: self.totals.steps,
             batch,
-            at: self.now,
+            at,
             elapsed: report.elapsed,
             usage,
             free,
         });
-        self.now = Nanos(self.now.0.saturating_add(report.elapsed.0));
         self.totals.steps += 1;
         match mode {
             Mode::Prefill | Mode::Mixed => self.totals.prefill_steps += 1,

@@ -302,12 +302,16 @@ impl Scheduler for SglangScheduler {
         Ok(Turn::Run(rows))
     }
 
-    fn complete(&mut self, log: &mut Vec<Decision>) -> Result<(), Fatal> {
+    fn results_due(&self) -> usize {
         let due = match self.config.loop_kind {
             LoopKind::Normal => self.current.is_some(),
             LoopKind::Overlap => self.last.is_some(),
         };
-        if due {
+        usize::from(due)
+    }
+
+    fn complete(&mut self, log: &mut Vec<Decision>) -> Result<(), Fatal> {
+        if self.results_due() > 0 {
             if let Some(batch) = self.results.pop_front() {
                 self.process(&batch);
             }
