@@ -4,6 +4,7 @@ use crate::{
     assemble::{self, AssembleError, Assembled},
     checker::{self, Violation},
     digest::Digests,
+    engine_log::EngineLog,
     observe::{self, Queue},
     outcome::{Claim, Figure, Outcome, evaluate},
     record::{DigestScope, FieldValue, Fields, Record},
@@ -18,7 +19,7 @@ use plimsoll_core::{
     backend::BackendError,
     decision::{self, DecisionSink, Digest, Value},
     engine::{
-        serving::{Limits, ServeEnd, Watchers},
+        serving::{Limits, ServeEnd, Watcher, Watchers},
         startup::{Refused, StartEnd},
     },
     figure::FigureValue,
@@ -48,6 +49,8 @@ pub struct ScenarioRun {
     pub digests: Digests,
     /// Its decision log.
     pub log: Log,
+    /// What the engine would log, where that was asked for.
+    pub engine_log: Option<String>,
     text: Vec<u8>,
 }
 
@@ -118,6 +121,8 @@ pub struct RunOptions<'a> {
     pub record: Option<Recording<'a>>,
     /// How much the log tells. More enters the digests of this run.
     pub detail: LogDetail,
+    /// Whether the engine's own log is written.
+    pub engine_log: bool,
     /// Asked again and again: whether the user wants the run to end.
     pub interrupted: &'a dyn Fn() -> bool,
 }
@@ -126,7 +131,8 @@ impl Default for RunOptions<'_> {
     /// The simulator, to the end, nothing written.
     fn default() -> Self {
         let (readings, detail) = (Readings::Declared, LogDetail::default());
-        Self { machine: &start::simulator, readings, record: None, detail, interrupted: &|| false }
+        let (record, engine_log, interrupted) = (None, false, &|| false);
+        Self { machine: &start::simulator, readings, record, detail, engine_log, interrupted }
     }
 }
 
@@ -173,6 +179,9 @@ pub fn run_with(
         }
     };
     let (ran, mut machine) = start::run_by(&assembled.case, options.readings, make, &mut sink)?;
+    let mut engine_log = options.engine_log.then(|| EngineLog::new(&assembled, &ran));
+    let mut watchers = Watchers::default();
+    watchers.0.extend(engine_log.iter_mut().map(|one| one as &mut dyn Watcher));
     let served = match scenario.clients() {
         Some(mut clients) if ran.start.end == StartEnd::Ready => {
             let changes = scenario.timed_changes(machine.ranks());
@@ -185,7 +194,7 @@ pub fn run_with(
                 },
                 detail: options.detail,
                 slo: scenario.slo.into(),
-                watcher: &mut Watchers::default(),
+                watcher: &mut watchers,
                 interrupted: options.interrupted,
             };
             Some(serve::serve(&assembled, &ran, machine.as_mut(), load, &mut sink)?)
@@ -203,7 +212,20 @@ pub fn run_with(
     if let Some(violation) = checker::check(&log).into_iter().next() {
         return Err(RunError::Checker(violation));
     }
-    Ok(ScenarioRun { scenario, assembled, ran, served, outcome, claims, digests, log, text })
+    let usage = served.as_ref().map(|run| run.served.totals.usage);
+    let engine_log = engine_log.map(|one| one.finish(usage, &log));
+    Ok(ScenarioRun {
+        scenario,
+        assembled,
+        ran,
+        served,
+        outcome,
+        claims,
+        digests,
+        log,
+        engine_log,
+        text,
+    })
 }
 
 /// Field of the header of a live run, and its value.

@@ -6,6 +6,7 @@ use plimsoll_core::{
     backend::Rank,
     decision::Record,
     engine::{
+        metrics::Slo,
         serving::{Arrival, Clients, Limits, Sampling, ServeEnd, Watchers},
         startup::StartEnd,
     },
@@ -130,8 +131,9 @@ fn run(case: &Assembled, change: impl Fn(&mut MachineSpec)) -> ServeEnd {
     let mut clients = Burst::of(12);
     let interrupted = &|| false;
     let detail = LogDetail::Slots;
-    let watcher = &mut Watchers::default();
-    let load = Load { clients: &mut clients, changes: &[], limits, detail, watcher, interrupted };
+    let (slo, watcher) = (Slo::default(), &mut Watchers::default());
+    let load =
+        Load { clients: &mut clients, changes: &[], limits, detail, slo, watcher, interrupted };
     let served = serve(case, &ran, machine.as_mut(), load, &mut records).unwrap();
     closes(&machine, capacity);
     served.served.end

@@ -9,6 +9,7 @@ use plimsoll_core::{
     backend::{Backend, BackendError, Rank},
     decision::Record,
     engine::{
+        metrics::Slo,
         serving::{Limits, ServeEnd, Watchers},
         startup::StartEnd,
     },
@@ -94,8 +95,9 @@ fn live(
             Limits { max_steps: scenario.limits.max_steps, max_time: scenario.limits.max_time };
         let (changes, interrupted) = (changes.as_slice(), &|| false);
         let detail = plimsoll_core::sched::LogDetail::Decisions;
-        let watcher = &mut Watchers::default();
-        let load = Load { clients: &mut clients, changes, limits, detail, watcher, interrupted };
+        let (slo, watcher) = (Slo::default(), &mut Watchers::default());
+        let load =
+            Load { clients: &mut clients, changes, limits, detail, slo, watcher, interrupted };
         let run = serve(&assembled, &ran, machine.as_mut(), load, &mut records);
         end = Some(run.map_err(|e| text(&e))?.served.end);
     }

@@ -58,7 +58,7 @@ pub(super) fn figures(metrics: &MetricsReport) -> Vec<(&'static str, Figure)> {
 }
 
 /// Tokens of a page, SGLang's or vLLM's.
-pub(super) fn page_size(ran: &Ran) -> u64 {
+pub(crate) fn page_size(ran: &Ran) -> u64 {
     let figure = ran.start.figure("page_size").or_else(|| ran.start.figure("block_size"));
     match figure.map(|figure| &figure.value) {
         Some(FigureValue::Count(tokens)) => *tokens,

@@ -5,6 +5,8 @@ mod measured;
 mod sglang;
 mod time;
 
+pub(crate) use measured::page_size;
+
 use crate::{
     assemble::Assembled,
     start::{CaseLaunch, Policy, Ran},
@@ -113,7 +115,7 @@ pub fn serve(
     };
     let options = allocator_options(&assembled.launch.env)?;
     sink.record(sglang::started(ran)?);
-    let mut metrics = Metrics::new(measured::page_size(ran), load.slo);
+    let mut metrics = Metrics::new(page_size(ran), load.slo);
     let mut ending = measured::HoldsEnd::new(sink);
     let serving = Serving {
         scheduler: parts.scheduler.as_mut(),
