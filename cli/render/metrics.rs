@@ -1,6 +1,10 @@
 //! Metrics of a run: a block for people, an object for machines.
 
-use super::table::{Align, Table};
+use super::{
+    table::{Align, Table},
+    text::wrap,
+};
+use crate::output::Output;
 use plimsoll_core::{
     engine::metrics::{MetricsReport, Slo, Summary},
     units::{Bytes, group_thousands},
@@ -10,14 +14,14 @@ use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 
 /// A few lines and a table; empty where no request got a token.
-pub fn human(run: &ScenarioRun) -> String {
+pub fn human(run: &ScenarioRun, output: &Output) -> String {
     let Some(served) = run.served.as_ref().filter(|served| served.metrics.output_tokens > 0) else {
         return String::new();
     };
     let metrics = &served.metrics;
     let mut out = String::new();
     let mut line = |name: &str, text: &str| {
-        let _ = writeln!(out, "  {name:<7} {text}");
+        let _ = writeln!(out, "{}", wrap(&format!("  {name:<5} {text}"), output.width(), 8));
     };
     line("load", &load(metrics));
     let slo = Slo::from(run.scenario.slo);
@@ -98,12 +102,9 @@ fn latencies(metrics: &MetricsReport) -> String {
         ("queue", metrics.queue_time),
     ];
     for (name, summary) in rows {
-        let cells = summary.map(|Summary { mean, p50, p90, p95, p99, max }| {
-            [mean, p50, p90, p95, p99, max].map(milliseconds)
-        });
-        let cells = cells.unwrap_or_else(|| std::array::from_fn(|_| "-".to_owned()));
-        let row = std::iter::once(format!("{name}, ms"));
-        table.row(row.chain(cells).collect());
+        let Some(Summary { mean, p50, p90, p95, p99, max }) = summary else { continue };
+        let cells = [mean, p50, p90, p95, p99, max].map(milliseconds);
+        table.row(std::iter::once(format!("{name}, ms")).chain(cells).collect());
     }
     table.human()
 }

@@ -88,7 +88,7 @@ pub fn human(run: &ScenarioRun, args: &RunArgs, views: &str, output: &Output) ->
     if let Some(line) = too_little_left(run).filter(|_| verdict.is_none()) {
         let _ = writeln!(out, "  {} {line}", output.paint(Tone::Close, "low  "));
     }
-    out.push_str(&metrics::human(run));
+    out.push_str(&metrics::human(run, output));
     out.push_str(&last_records(run));
     out.push_str(views);
     if (!run.passed() && args.views.at.is_none()) || args.why {

@@ -15,7 +15,8 @@ fn parse(text: &str) -> Value {
 #[test]
 fn metrics_are_claimed_shown_and_in_the_log() {
     let log = folder("metrics").join("log.jsonl").display().to_string();
-    let args = ["run", FULL_POOL, "--slo", "ttft=2s,tpot=50ms", "--format", "json", "--record", &log];
+    let args =
+        ["run", FULL_POOL, "--slo", "ttft=2s,tpot=50ms", "--format", "json", "--record", &log];
     let shown = run(&args);
     let json = parse(&shown.stdout);
     let schema = parse(&run(&["schema", "run"]).stdout);
@@ -78,14 +79,18 @@ fn the_engines_log_reads_back_to_the_figures_of_the_start() {
     // It serves, and dies in torch's words.
     assert!(text.contains("TP0] Prefill batch, #new-seq: 1, #new-token: "));
     assert!(text.contains("TP0] Decode batch, #running-req: "));
-    assert!(text.contains("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 896.00 MiB."));
+    assert!(
+        text.contains("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 896.00 MiB.")
+    );
 }
 
 #[test]
 fn a_full_pool_warns_in_the_engines_log() {
     let shown = run(&["run", FULL_POOL, "--engine-log", "-"]);
-    let warnings =
-        shown.stdout.lines().filter(|line| line.contains("KV cache pool is full. Retract requests."));
+    let warnings = shown
+        .stdout
+        .lines()
+        .filter(|line| line.contains("KV cache pool is full. Retract requests."));
     assert!(warnings.count() > 0);
     assert!(shown.stdout.contains("throughput (token/s)"));
     let both = run(&["run", FULL_POOL, "--engine-log", "-", "--format", "json"]);
