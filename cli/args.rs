@@ -210,6 +210,9 @@ pub struct RunArgs {
     /// those of the file.
     #[arg(long, value_name = "LIMITS", value_delimiter = ',')]
     pub slo: Vec<String>,
+    /// Take every decode pass by itself, where quiet ones are skipped otherwise. The log is the same.
+    #[arg(long)]
+    pub step_by_step: bool,
     /// Show the rule, source and inputs of every figure.
     #[arg(long)]
     pub why: bool,

@@ -9,7 +9,7 @@ use crate::{
     output::{self, Output},
     render,
 };
-use plimsoll_core::{backend::BackendError, sched::LogDetail};
+use plimsoll_core::{backend::BackendError, engine::serving::Pace, sched::LogDetail};
 use plimsoll_replay::{
     folder,
     problem::{Problem, Problems},
@@ -163,8 +163,9 @@ fn one(file: &Path, overrides: &[Override], args: &RunArgs, interrupt: &Interrup
     };
     let (interrupted, machine): (&dyn Fn() -> bool, _) = (&interrupted, &machine);
     let engine_log = args.engine_log.is_some();
+    let pace = if args.step_by_step { Pace::Stepped } else { Pace::Skipping };
     let mut options =
-        RunOptions { machine, readings, record: None, detail, engine_log, interrupted };
+        RunOptions { machine, readings, record: None, detail, pace, engine_log, interrupted };
     let Some(path) = &args.record else {
         return run_with(scenario, file, options).map_err(ended);
     };

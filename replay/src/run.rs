@@ -19,7 +19,7 @@ use plimsoll_core::{
     backend::BackendError,
     decision::{self, DecisionSink, Digest, Value},
     engine::{
-        serving::{Limits, ServeEnd, Watcher, Watchers},
+        serving::{Limits, Pace, ServeEnd, Watcher, Watchers},
         startup::{Refused, StartEnd},
     },
     figure::FigureValue,
@@ -123,6 +123,8 @@ pub struct RunOptions<'a> {
     pub detail: LogDetail,
     /// Whether the engine's own log is written.
     pub engine_log: bool,
+    /// Whether quiet stretches of decode are skipped; the log is the same.
+    pub pace: Pace,
     /// Asked again and again: whether the user wants the run to end.
     pub interrupted: &'a dyn Fn() -> bool,
 }
@@ -131,8 +133,15 @@ impl Default for RunOptions<'_> {
     /// The simulator, to the end, nothing written.
     fn default() -> Self {
         let (readings, detail) = (Readings::Declared, LogDetail::default());
-        let (record, engine_log, interrupted) = (None, false, &|| false);
-        Self { machine: &start::simulator, readings, record, detail, engine_log, interrupted }
+        Self {
+            machine: &start::simulator,
+            readings,
+            record: None,
+            detail,
+            pace: Pace::default(),
+            engine_log: false,
+            interrupted: &|| false,
+        }
     }
 }
 
@@ -193,6 +202,7 @@ pub fn run_with(
                     max_time: scenario.limits.max_time,
                 },
                 detail: options.detail,
+                pace: options.pace,
                 slo: scenario.slo.into(),
                 watcher: &mut watchers,
                 interrupted: options.interrupted,

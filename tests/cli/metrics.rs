@@ -109,3 +109,12 @@ fn lines_stay_within_the_pool() {
     assert!(shares.iter().all(|share| (0.0..=1.0).contains(share)));
     assert!(shares.iter().any(|share| *share > 0.9), "the pool fills up");
 }
+
+#[test]
+fn skipped_passes_change_no_metric_and_no_line() {
+    for scenario in [FULL_POOL, CRASH] {
+        let skipped = run(&["run", scenario, "--engine-log", "-"]);
+        let stepped = run(&["run", scenario, "--engine-log", "-", "--step-by-step"]);
+        assert_eq!(skipped.stdout, stepped.stdout);
+    }
+}

@@ -17,8 +17,8 @@ use plimsoll_core::{
     engine::{
         metrics::{Metrics, MetricsReport, Slo},
         serving::{
-            self, Clients, Limits, PassTapes, ServeEnd, Served, Serving, TimedChange, Watcher,
-            Watchers, Wording,
+            self, Clients, Limits, Pace, PassTapes, ServeEnd, Served, Serving, TimedChange,
+            Watcher, Watchers, Wording,
         },
     },
     estimate::time_inputs::TimeBasis,
@@ -40,6 +40,8 @@ pub struct Load<'a> {
     pub detail: LogDetail,
     /// Limits that a good answer keeps.
     pub slo: Slo,
+    /// Whether quiet stretches are skipped.
+    pub pace: Pace,
     /// Told everything that happens.
     pub watcher: &'a mut dyn Watcher,
     /// Whether the user wants the run to end now.
@@ -127,6 +129,7 @@ pub fn serve(
         wording: parts.wording,
         limits: load.limits,
         detail: load.detail,
+        pace: load.pace,
         watcher: &mut Watchers(vec![&mut metrics, load.watcher]),
         interrupted: load.interrupted,
     };

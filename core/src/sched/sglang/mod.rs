@@ -18,6 +18,7 @@ mod memory;
 mod prefill;
 mod priority;
 mod queue;
+mod quiet;
 mod ratio;
 mod request;
 mod results;
@@ -348,9 +349,20 @@ impl Scheduler for SglangScheduler {
         }
     }
 
+    fn quiet_turns(&self) -> u64 {
+        self.quiet()
+    }
+
+    fn skip(&mut self, turns: u64) {
+        self.take_quiet(turns);
+    }
+
     fn set_detail(&mut self, detail: LogDetail) {
-        if detail == LogDetail::Slots {
-            self.slots.keep_trace();
+        match detail {
+            LogDetail::Slots => self.slots.keep_trace(),
+            LogDetail::Decisions => {
+                self.slots.count_only();
+            }
         }
     }
 
