@@ -160,6 +160,7 @@ impl SglangLines {
         let (batch, usage) = (pass.batch, pass.usage);
         let taken: u64 = batch.rows.iter().map(|row| self.slots_of(row)).sum();
         let before = usage.used().saturating_sub(taken);
+        self.usage.pool = usage.pool;
         if pass.at > self.end {
             // The server was idle: nothing is outstanding.
             while let Some(done) = self.launched.pop_front() {

@@ -134,7 +134,7 @@ pub fn serve(
         interrupted: load.interrupted,
     };
     let served = serving::serve(machine, serving, &mut ending);
-    let metrics = metrics.report();
+    let metrics = metrics.report(served.totals.at);
     // A run that somebody ended is compared with a whole one as far as it goes.
     let told = (served.end != ServeEnd::Interrupted).then(|| measured::record(&metrics));
     ending.close(told);

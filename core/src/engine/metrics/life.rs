@@ -95,6 +95,13 @@ impl Life {
         }
     }
 
+    /// Takes the latest token back where it comes after `now`.
+    pub(super) const fn cut(&mut self, now: u64) {
+        if self.tokens > 0 && self.last > now {
+            self.keep(self.tokens - 1);
+        }
+    }
+
     /// Tokens of `prefix` and the `extend` after it are computed. Answers how many of the latter were before.
     pub(super) fn compute(&mut self, prefix: u64, extend: u64) -> u64 {
         let end = prefix + extend;

@@ -169,15 +169,25 @@ impl Metrics {
         crossings
     }
 
-    /// The metrics up to now. Requests that are under way count with the tokens that they have.
+    /// The metrics up to `now`. Requests that are under way count with the tokens that they have by then: a
+    /// pass that still runs brings none.
     #[must_use]
-    pub fn report(&self) -> MetricsReport {
+    pub fn report(&self, now: Nanos) -> MetricsReport {
         let mut gaps = self.gaps.clone();
-        let open = self.lives.iter().filter(|life| life.stage != Stage::Over);
-        open.for_each(|life| gaps.add(life.open_gap()));
+        let (mut last, mut input_tokens, mut output_tokens) = (0, 0, 0);
+        for life in &self.lives {
+            let mut life = life.clone();
+            if life.stage != Stage::Over {
+                life.cut(now.0);
+                gaps.add(life.open_gap());
+            }
+            if life.tokens > 0 {
+                last = life.last.max(last);
+                input_tokens += life.prompt;
+                output_tokens += life.tokens;
+            }
+        }
         gaps.flush();
-        let served = self.lives.iter().filter(|life| life.tokens > 0);
-        let last = served.clone().map(|life| life.last).max().unwrap_or_default();
         let ppm = |part: u64, whole: u64| {
             (whole > 0).then(|| summary::rounded(u128::from(part) * 1_000_000, u128::from(whole)))
         };
@@ -185,8 +195,8 @@ impl Metrics {
             arrived: self.lives.len() as u64,
             load_time: last.saturating_sub(self.first_arrival.unwrap_or_default()),
             busy_time: self.over_time.busy,
-            input_tokens: served.clone().map(|life| life.prompt).sum(),
-            output_tokens: served.map(|life| life.tokens).sum(),
+            input_tokens,
+            output_tokens,
             hit_rate_ppm: ppm(self.counts.cached_tokens, self.admitted_tokens),
             good: (!self.slo.is_empty()).then_some(self.good),
             pool_usage_mean_ppm: self.over_time.mean_usage_ppm(),

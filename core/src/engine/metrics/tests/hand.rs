@@ -55,7 +55,7 @@ fn story() -> Vec<Told> {
 fn a_story_has_the_metrics_worked_out_by_hand() {
     let mut metrics = Metrics::new(1, Slo { e2e: Some(Nanos(375)), ..Slo::default() });
     tell_each(&story(), &mut metrics);
-    let report = metrics.report();
+    let report = metrics.report(END);
     let counts = (report.arrived, report.finished, report.refused, report.aborted);
     assert_eq!(counts, (3, 2, 1, 0));
     assert_eq!((report.load_time, report.busy_time), (520 - 100, 300));
@@ -93,10 +93,29 @@ fn a_pass_behind_the_last_token_brings_none() {
     ];
     let mut metrics = Metrics::new(1, Slo::default());
     tell_each(&told, &mut metrics);
-    let report = metrics.report();
+    let report = metrics.report(END);
     assert_eq!((report.output_tokens, report.load_time), (2, 140));
     assert_eq!(report.itl.map(|itl| itl.max), Some(40));
     assert_eq!((report.good, report.slo_share_ppm()), (None, None));
+}
+
+#[test]
+fn a_pass_that_still_runs_when_the_server_dies_brings_no_token() {
+    let told = [
+        Told::Arrived(arrival(0, 0, Runs::of(0, 10), 9)),
+        admitted(0, 0, 10, 0),
+        pass(0, 100, Mode::Prefill, &[(0, 0, 10, false)], 10),
+        pass(100, 40, Mode::Decode, &[(0, 10, 1, false)], 11),
+        pass(140, 900, Mode::Decode, &[(0, 11, 1, false)], 12),
+    ];
+    let mut metrics = Metrics::new(1, Slo::default());
+    tell_each(&told, &mut metrics);
+    let at = |now| {
+        let report = metrics.report(Nanos(now));
+        (report.output_tokens, report.load_time, report.itl.map(|itl| itl.max))
+    };
+    assert_eq!(at(1_000), (2, 140, Some(40)));
+    assert_eq!(at(1_040), (3, 1_040, Some(900)));
 }
 
 #[test]
@@ -109,5 +128,5 @@ fn growth_that_pages_do_not_explain_is_a_straight_line() {
     let run = QuietRun { first_step: 1, at: Nanos(10), elapsed: &elapsed, requests: 1, usage };
     metrics.repeated(&run);
     // 100, 110, 120, 130, 140.
-    assert_eq!(metrics.report().pool_usage_mean_ppm, 120_000);
+    assert_eq!(metrics.report(END).pool_usage_mean_ppm, 120_000);
 }

@@ -143,6 +143,9 @@ fn fitting(arrivals: Vec<(u64, Runs, u64)>, config: &SglangConfig) -> Vec<Arriva
     numbered.map(|(id, (at, prompt, outputs))| arrival(at, id, prompt, outputs)).collect()
 }
 
+/// After everything.
+const END: Nanos = Nanos(u64::MAX);
+
 const SLO: Slo = Slo { ttft: Some(Nanos(60_000)), tpot: Some(Nanos(4_500)), e2e: None };
 
 proptest! {
@@ -162,9 +165,9 @@ proptest! {
         tell_each(&told, &mut each);
         let mut quiet = Metrics::new(config.page_size, SLO);
         tell_quietly(&told, most, &mut quiet);
-        prop_assert_eq!(each.report(), quiet.report());
+        prop_assert_eq!(each.report(END), quiet.report(END));
         let naive = Naive::of(&told).report(SLO);
-        let report = each.report();
+        let report = each.report(END);
         let near = |a: u64, b: u64| a.abs_diff(b) * 2048 <= a.max(b) + 2048;
         match (report.itl, naive.itl) {
             (Some(itl), Some(exact)) => {
@@ -182,7 +185,7 @@ proptest! {
 
 #[test]
 fn every_metric_has_a_name_and_a_value_of_its_own() {
-    let values = Metrics::new(1, Slo::default()).report().values();
+    let values = Metrics::new(1, Slo::default()).report(END).values();
     assert_eq!(values.len(), METRICS.len());
     let mut names: Vec<&str> = values.iter().map(|(spec, _)| spec.full_name).collect();
     names.sort_unstable();
