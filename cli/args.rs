@@ -210,6 +210,10 @@ pub struct RunArgs {
     /// those of the file.
     #[arg(long, value_name = "LIMITS", value_delimiter = ',')]
     pub slo: Vec<String>,
+    /// Keep of the decision log only the start, the end and the digests, for runs of very many requests. It
+    /// is not checked then.
+    #[arg(long, conflicts_with_all = ["record", "timeline", "svg", "at"])]
+    pub unlogged: bool,
     /// Take every decode pass by itself, where quiet ones are skipped otherwise. The log is the same.
     #[arg(long)]
     pub step_by_step: bool,

@@ -12,6 +12,7 @@ pub mod engine_log;
 pub mod folder;
 pub mod kinds;
 pub mod ledger_at;
+mod line;
 pub mod observe;
 pub mod outcome;
 pub mod path;

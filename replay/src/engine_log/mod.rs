@@ -191,6 +191,7 @@ fn death(record: &Record) -> Option<(Nanos, String)> {
     let Some(FieldValue::Text(message)) = record.fields.get("message") else { return None };
     let at = match record.fields.get("at_ns") {
         Some(FieldValue::Unsigned(at)) => Nanos(*at),
+        Some(FieldValue::Signed(at)) => Nanos(u64::try_from(*at).unwrap_or_default()),
         _ => Nanos(0),
     };
     let exception = if message.starts_with("[METAL]") { "RuntimeError" } else { exception };
