@@ -2,7 +2,7 @@
 
 use super::config::{OutputIds, signed};
 use crate::{
-    kv::{NodeId, Runs},
+    kv::{HostHit, NodeId, Runs},
     sched::{EosRule, Finish, RequestId},
 };
 
@@ -52,6 +52,8 @@ pub(super) struct Request {
     pub(super) prefix: u64,
     /// Node of the prefix cache that it holds, or found.
     pub(super) node: NodeId,
+    /// What of its prefix follows in the host tier; looked up before each admission.
+    pub(super) host: HostHit,
     /// Leading tokens that the prefix cache owns (`cache_protected_len`).
     pub(super) protected: u64,
     /// Chunks in flight whose sampled token counts for nothing (`is_chunked`).
