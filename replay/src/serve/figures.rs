@@ -56,7 +56,7 @@ pub(crate) fn add(outcome: &mut Outcome, run: &ServedRun) {
     }
 }
 
-fn counts(totals: &Totals) -> [(&'static str, u64); 13] {
+fn counts(totals: &Totals) -> [(&'static str, u64); 15] {
     [
         ("finished_requests", totals.finished),
         ("refused_requests", totals.refused),
@@ -66,6 +66,8 @@ fn counts(totals: &Totals) -> [(&'static str, u64); 13] {
         ("decode_steps", totals.decode_steps),
         ("retractions", totals.retractions),
         ("evicted_tokens", totals.evicted_tokens),
+        ("backed_up_tokens", totals.backed_up_tokens),
+        ("loaded_back_tokens", totals.loaded_back_tokens),
         ("peak_used_tokens", totals.peak_used_tokens),
         ("used_tokens_at_end", totals.usage.used()),
         ("running_at_end", totals.usage.running),

@@ -110,6 +110,7 @@ pub fn serve(
         wording: parts.wording,
         limits: load.limits,
         detail: load.detail,
+        host_token: sglang::host_token(ran),
         interrupted: load.interrupted,
     };
     let served = serving::serve(machine, serving, sink);

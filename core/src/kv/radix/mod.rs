@@ -6,6 +6,8 @@
 
 mod evict;
 mod host;
+#[cfg(test)]
+mod host_tests;
 mod node;
 #[cfg(test)]
 mod tests;
