@@ -28,11 +28,9 @@ fn loads(life: &Life) -> Vec<(u64, u64, u64)> {
 
 #[test]
 fn a_prompt_that_was_evicted_is_loaded_and_not_computed_again() {
-    for policy in [
-        WritePolicy::WriteThrough,
-        WritePolicy::WriteThroughSelective,
-        WritePolicy::WriteBack,
-    ] {
+    for policy in
+        [WritePolicy::WriteThrough, WritePolicy::WriteThroughSelective, WritePolicy::WriteBack]
+    {
         let life = round(tiered(policy, 250), 100);
         // All but the last token: one is left to compute.
         assert_eq!(loads(&life), [(3, 99, 99)], "{policy:?}");
