@@ -129,6 +129,12 @@ impl RadixTree {
         self.host.as_ref().map_or(0, |tier| tier.writing.len() as u64)
     }
 
+    /// Whether a transfer is under way that [`Self::acknowledge_transfers`] would end.
+    #[must_use]
+    pub fn has_transfers(&self) -> bool {
+        self.host.as_ref().is_some_and(|it| !it.writing.is_empty() || !it.loading.is_empty())
+    }
+
     /// What the host tier did since the last call.
     pub fn take_host_events(&mut self) -> Vec<HostEvent> {
         self.host.as_mut().map(|tier| std::mem::take(&mut tier.events)).unwrap_or_default()

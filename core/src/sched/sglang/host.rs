@@ -2,7 +2,7 @@
 
 use super::{SglangScheduler, config::PrefixCache, request::Idx};
 use crate::{
-    kv::{Extend, HostEvent},
+    kv::{Extend, HostEvent, RadixTree},
     sched::{Decision, Fatal},
 };
 
@@ -24,6 +24,11 @@ impl SglangScheduler {
         if let Some(tree) = &mut self.tree {
             tree.acknowledge_transfers();
         }
+    }
+
+    /// Whether no turn changes anything by looking at transfers, as long as no prefill is tried.
+    pub(super) fn nothing_to_poll(&self) -> bool {
+        !self.rules.polls_each_turn() || !self.tree.as_ref().is_some_and(RadixTree::has_transfers)
     }
 
     pub(super) fn start_loads(&mut self) {
