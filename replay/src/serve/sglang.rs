@@ -117,12 +117,13 @@ fn prefix_cache(args: &ServerArgs, ran: &Ran) -> Result<PrefixCache, ServeError>
     let policy = match args.scheduling.radix_eviction_policy.as_deref() {
         None | Some("lru") => EvictionPolicy::Lru,
         Some("lfu") => EvictionPolicy::Lfu,
+        Some("slru") if args.version.since(5, 16) => EvictionPolicy::Slru,
         Some("fifo") => EvictionPolicy::Fifo,
         Some("mru") => EvictionPolicy::Mru,
         Some("filo") => EvictionPolicy::Filo,
         Some("priority") => EvictionPolicy::Priority,
         Some(other) => {
-            let known = "lru, lfu, fifo, mru, filo and priority";
+            let known = "lru, lfu, slru (from 0.5.16), fifo, mru, filo and priority";
             let message = format!("--radix-eviction-policy {other}: this version runs {known}");
             return Err(ServeError::Settings(message));
         }

@@ -14,9 +14,11 @@ pub enum EvictionPolicy {
     /// Least recently used first.
     #[default]
     Lru,
-    /// Fewest hits first, then least recently used. Only a tree with a host tier counts hits; in others
-    /// this is the least recently used. From 0.5.23 every tree counts, which is not modelled.
+    /// Fewest hits first, then least recently used. In 0.5.8 only a tree with a host tier counts hits; in
+    /// others this is the least recently used.
     Lfu,
+    /// Nodes of fewer than two hits first, then least recently used. In releases near 0.5.23.
+    Slru,
     /// Oldest first.
     Fifo,
     /// Most recently used first.
@@ -26,6 +28,10 @@ pub enum EvictionPolicy {
     /// Lowest priority first, then least recently used.
     Priority,
 }
+
+/// Hits from which on [`EvictionPolicy::Slru`] protects a node. Source: SGLang 0.5.23 `SLRUStrategy`, its
+/// default.
+const SLRU_PROTECTED: u32 = 2;
 
 /// Smallest first.
 pub(super) type LeafKey = (i64, i64);
@@ -49,6 +55,7 @@ impl EvictionPolicy {
         match self {
             Self::Lru => (0, time(node.accessed)),
             Self::Lfu => (i64::from(node.hits), time(node.accessed)),
+            Self::Slru => (i64::from(node.hits >= SLRU_PROTECTED), time(node.accessed)),
             Self::Fifo => (0, time(node.created)),
             Self::Mru => (0, -time(node.accessed)),
             Self::Filo => (0, -time(node.created)),

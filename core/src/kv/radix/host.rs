@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{RadixTree, evict::LeafKey, node::NodeId};
+use super::{RadixTree, TreeClock, evict::LeafKey, node::NodeId};
 use crate::kv::{free_list::FreeList, runs::Runs};
 
 /// Fewer tokens than this are computed again rather than loaded. Source: SGLang
@@ -230,13 +230,16 @@ impl RadixTree {
         self.rekey(parent, |node| node.resident_children += 1);
     }
 
-    /// Counts an insert that passed a node, and copies the node when it was passed often enough.
+    /// Counts an insert that passed a node, and copies the node when it was passed often enough. Without a
+    /// host tier only later releases count.
     ///
-    /// Source: SGLang `HiRadixCache._inc_hit_count`.
+    /// Source: SGLang `HiRadixCache._inc_hit_count`; 0.5.23 `UnifiedTreeCore._inc_hit_count_and_check`.
     pub(super) fn count_hit(&mut self, id: NodeId) {
-        let Some(threshold) = self.host.as_ref().and_then(|tier| tier.write_policy.hits()) else {
-            return;
+        let threshold = match &self.host {
+            Some(tier) => tier.write_policy.hits(),
+            None => (self.options.clock == TreeClock::PerNode).then_some(u32::MAX),
         };
+        let Some(threshold) = threshold else { return };
         self.rekey(id, |node| node.hits = node.hits.saturating_add(1));
         let node = self.at(id);
         if node.hits < threshold || node.has_copy() || self.copy(id) == 0 {

@@ -70,7 +70,7 @@ fn write_through_copies_at_once_and_locks_until_it_is_seen() {
 fn selective_copies_at_the_second_insert_and_chunks_do_not_count() {
     let mut tree = tree(100, WritePolicy::WriteThroughSelective);
     let (ids, slots) = (Runs::of(0, 30), Runs::of(1, 30));
-    tree.insert_chunk(0, ids.cursor(), slots.cursor(), 0);
+    tree.insert_beyond(0, ids.cursor(), slots.cursor(), 0, 30);
     put(&mut tree, 0, 30, 1);
     assert_eq!(tree.take_host_events(), []);
     put(&mut tree, 0, 30, 1);
@@ -181,6 +181,23 @@ fn frequency_decides_with_a_host_tier() {
     find(&mut tree, 100, 10);
     tree.acknowledge_transfers();
     assert_eq!(tree.evict(1), [Runs::of(11, 10)]);
+}
+
+#[test]
+fn later_trees_count_hits_of_what_a_request_adds() {
+    let first = |clock, eviction| {
+        let mut tree = RadixTree::new(TreeOptions { page_size: 1, eviction, clock });
+        put(&mut tree, 0, 10, 1);
+        put(&mut tree, 0, 10, 1);
+        put(&mut tree, 100, 10, 11);
+        // What was inserted before by the same request is no second hit.
+        tree.insert_beyond(0, Runs::of(100, 10).cursor(), Runs::of(11, 10).cursor(), 0, 10);
+        tree.evict(1)[0].first()
+    };
+    assert_eq!(first(TreeClock::PerNode, EvictionPolicy::Lfu), Some(11));
+    assert_eq!(first(TreeClock::PerNode, EvictionPolicy::Slru), Some(11));
+    assert_eq!(first(TreeClock::PerNode, EvictionPolicy::Lru), Some(1));
+    assert_eq!(first(TreeClock::PerCall, EvictionPolicy::Lfu), Some(1));
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -193,7 +193,7 @@ impl RadixTree {
 
     /// Stores `slots` for `ids`, which must be whole pages. Nodes that have slots keep them, nodes of the host
     /// tier that lost theirs take the given ones; what is new becomes one leaf, unlocked. Priorities on the
-    /// way are raised to `priority`. The host tier counts it as a hit of every node that had slots.
+    /// way are raised to `priority`. It is a hit of every node that had slots.
     ///
     /// Source: SGLang `RadixCache._insert_helper`, `UnifiedRadixCache.insert`, `HiRadixCache.insert`.
     pub fn insert(
@@ -203,28 +203,19 @@ impl RadixTree {
         slots: Cursor<'_>,
         priority: i64,
     ) -> Inserted {
-        self.put(namespace, ids, slots, priority, Hits::Counted)
+        self.insert_beyond(namespace, ids, slots, priority, 0)
     }
 
-    /// [`Self::insert`] for a prompt that goes on: no hit is counted.
-    pub fn insert_chunk(
+    /// [`Self::insert`] that is no hit of nodes which end at `counted` tokens or before.
+    pub fn insert_beyond(
         &mut self,
         namespace: u64,
         ids: Cursor<'_>,
         slots: Cursor<'_>,
         priority: i64,
+        counted: u64,
     ) -> Inserted {
-        self.put(namespace, ids, slots, priority, Hits::Ignored)
-    }
-
-    fn put(
-        &mut self,
-        namespace: u64,
-        ids: Cursor<'_>,
-        slots: Cursor<'_>,
-        priority: i64,
-        hits: Hits,
-    ) -> Inserted {
+        let len = ids.left();
         let (mut rest, mut slots) = (ids, slots);
         let per_call = self.options.clock == TreeClock::PerCall;
         let begun = self.tick();
@@ -237,8 +228,10 @@ impl RadixTree {
             done.node = if common < whole { self.split(child, common) } else { child };
             self.rekey(done.node, |node| node.priority = node.priority.max(priority));
             if self.at(done.node).is_resident() {
-                self.pass(done.node, hits);
                 done.present += common;
+                if done.present > counted {
+                    self.count_hit(done.node);
+                }
                 done.ends.push(done.present);
             } else {
                 self.adopt(done.node, slots.limit(common).rest());
@@ -250,15 +243,11 @@ impl RadixTree {
             let key = ChildKey::of(namespace, rest, self.options.page_size);
             let leaf = Node::leaf(namespace, done.node, rest.rest(), slots.rest(), priority);
             done.node = self.attach(leaf, key);
-            self.pass(done.node, hits);
+            if len > counted {
+                self.count_hit(done.node);
+            }
         }
         done
-    }
-
-    fn pass(&mut self, node: NodeId, hits: Hits) {
-        if hits == Hits::Counted {
-            self.count_hit(node);
-        }
     }
 
     /// Locks a node and its path: they are not evicted.
@@ -457,13 +446,6 @@ impl RadixTree {
         }
         upper
     }
-}
-
-/// Whether an insert counts as a hit of the nodes that it passes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Hits {
-    Counted,
-    Ignored,
 }
 
 /// Moves a node within an order, into it or out of it.

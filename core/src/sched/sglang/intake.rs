@@ -85,6 +85,7 @@ impl SglangScheduler {
             prefix: 0,
             node: NodeId::ROOT,
             host: HostHit::NONE,
+            inserted: 0,
             protected: 0,
             chunks: 0,
             retracted: false,

@@ -188,10 +188,13 @@ impl SglangScheduler {
         let Some(tree) = &mut self.tree else {
             return Inserted { node: NodeId::ROOT, present: 0, ends: Vec::new() };
         };
-        let inserted = match stored {
-            Stored::Whole => tree.insert(namespace, ids, slots, priority),
-            Stored::Chunk => tree.insert_chunk(namespace, ids, slots, priority),
+        let counted = match stored {
+            _ if self.rules.counts_hits_once() => request.inserted,
+            Stored::Whole => 0,
+            Stored::Chunk => key,
         };
+        let inserted = tree.insert_beyond(namespace, ids, slots, priority, counted);
+        self.requests[at].inserted = key.max(counted);
         self.tell_host_events();
         inserted
     }
@@ -255,7 +258,8 @@ impl SglangScheduler {
             let priority = request.priority.unwrap_or(0).saturating_add(1);
             let ids = request.ids.cursor().limit(prompt);
             // That the prompt is stored once more is no hit of it.
-            tree.insert_chunk(request.namespace, ids, slots.cursor().limit(prompt), priority);
+            let slots = slots.cursor().limit(prompt);
+            tree.insert_beyond(request.namespace, ids, slots, priority, prompt);
         }
         self.move_to(at, done.node, key, &slots);
     }

@@ -141,6 +141,12 @@ impl Rules {
         if self.late() { TreeClock::PerNode } else { TreeClock::PerVisit }
     }
 
+    /// A request is one hit of a node, however often it inserts it; before, an insert is one unless the
+    /// prompt goes on. Source: 0.5.23 `UnifiedRadixCache`, `cache_inserted_len`.
+    pub(super) const fn counts_hits_once(self) -> bool {
+        self.late()
+    }
+
     /// Transfers between the tiers are looked at in every turn; before, only when a prefill is tried, so
     /// that their locks last while the queue is empty or the batch full. Source: 0.5.23
     /// `Scheduler.get_next_batch_to_run`; `Scheduler.get_new_batch_prefill`.
