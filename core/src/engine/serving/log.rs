@@ -168,6 +168,16 @@ impl<'a> ServingLog<'a> {
             Decision::Evicted { asked, freed } => {
                 new("evicted").with("asked_tokens", *asked).with("freed_tokens", *freed)
             }
+            Decision::BackedUp { tokens, stored } => {
+                new("backed_up").with("tokens", *tokens).with("stored_tokens", *stored)
+            }
+            Decision::LoadedBack { request, found, loaded } => new("loaded_back")
+                .with("request", request.0)
+                .with("host_tokens", *found)
+                .with("loaded_tokens", *loaded),
+            Decision::EvictedHost { asked, freed } => {
+                new("evicted_host").with("asked_tokens", *asked).with("freed_tokens", *freed)
+            }
             Decision::Retracted { request, outputs, slots } => new("retracted")
                 .with("request", request.0)
                 .with("output_tokens", *outputs)

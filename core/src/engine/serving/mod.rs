@@ -8,6 +8,7 @@ mod cascade;
 mod changes;
 mod clients;
 mod log;
+mod moves;
 mod pass;
 mod quiet;
 mod rank_memory;
@@ -74,6 +75,8 @@ pub struct Serving<'a> {
     pub limits: Limits,
     /// How much the log tells.
     pub detail: LogDetail,
+    /// Bytes of a token in the host tier of one rank; 0 where there is none.
+    pub host_token: Bytes,
     /// Whether quiet stretches are skipped; the log is the same.
     pub pace: Pace,
     /// Told everything; decides nothing.
@@ -192,10 +195,10 @@ impl<'m, 'a> Server<'m, 'a> {
     /// One turn of the engine's loop.
     fn turn(&mut self) -> Result<Next, ServeEnd> {
         self.apply_changes()?;
-        self.take_arrivals();
+        self.take_arrivals()?;
         let turn = self.parts.scheduler.turn(&mut self.decisions);
         let step = self.totals.steps;
-        self.write_decisions(step);
+        self.write_decisions(step)?;
         let ran = match turn.map_err(ServeEnd::Fatal)? {
             Turn::Run(batch) => {
                 self.execute(&batch)?;
@@ -211,7 +214,7 @@ impl<'m, 'a> Server<'m, 'a> {
         }
         // What completing brings belongs to the turn of the pass that was just launched.
         let completed = self.parts.scheduler.complete(&mut self.decisions);
-        let decided = self.write_decisions(step);
+        let decided = self.write_decisions(step)?;
         completed.map_err(ServeEnd::Fatal)?;
         self.totals.usage = self.parts.scheduler.usage();
         if ran || decided {
@@ -247,7 +250,7 @@ impl<'m, 'a> Server<'m, 'a> {
         }
     }
 
-    fn take_arrivals(&mut self) {
+    fn take_arrivals(&mut self) -> Result<(), ServeEnd> {
         while let Some(arrival) = self.parts.clients.take(self.now) {
             self.parts.watcher.arrived(&arrival);
             let request = arrival.request;
@@ -256,17 +259,19 @@ impl<'m, 'a> Server<'m, 'a> {
             self.log.arrived(&request, arrival.at);
             self.demands.insert(request.id, Demand { sampling: arrival.sampling, logprobs });
             self.parts.scheduler.submit(request, &mut self.decisions);
-            self.write_decisions(self.totals.steps);
+            self.write_decisions(self.totals.steps)?;
         }
+        Ok(())
     }
 
-    /// Writes what was decided for `step`, and tells the clients. Answers whether anything was: slots
-    /// that change hands are no decision.
-    fn write_decisions(&mut self, step: u64) -> bool {
+    /// Writes what was decided for `step`, moves KV where that was decided, and tells the clients. Answers
+    /// whether anything was: slots that change hands are no decision.
+    fn write_decisions(&mut self, step: u64) -> Result<bool, ServeEnd> {
         let decisions = std::mem::take(&mut self.decisions);
         for decision in &decisions {
             self.log.decision(decision, step, self.now);
             self.totals.count(decision);
+            self.move_kv(decision)?;
             self.parts.watcher.decided(decision, self.now);
             let over = match decision {
                 Decision::Finished { request, finish, .. } => Some((*request, *finish)),
@@ -278,7 +283,7 @@ impl<'m, 'a> Server<'m, 'a> {
                 self.parts.clients.finished(request, finish, self.now);
             }
         }
-        decisions.iter().any(|decision| !decision.is_of_slots())
+        Ok(decisions.iter().any(|decision| !decision.is_of_slots()))
     }
 
     fn execute(&mut self, batch: &Batch) -> Result<(), ServeEnd> {
