@@ -101,6 +101,7 @@ struct Server<'m, 'a> {
     parts: Serving<'a>,
     log: ServingLog<'m>,
     ranks: Vec<RankMemory>,
+    /// Of requests that ask for more than the next token.
     demands: BTreeMap<RequestId, Demand>,
     decisions: Vec<Decision>,
     totals: Totals,
@@ -257,7 +258,10 @@ impl<'m, 'a> Server<'m, 'a> {
             let end = request.prompt.len();
             let logprobs = request.logprob_start.map(|start| (start, end));
             self.log.arrived(&request, arrival.at);
-            self.demands.insert(request.id, Demand { sampling: arrival.sampling, logprobs });
+            let demand = Demand { sampling: arrival.sampling, logprobs };
+            if demand != Demand::default() {
+                self.demands.insert(request.id, demand);
+            }
             self.parts.scheduler.submit(request, &mut self.decisions);
             self.write_decisions(self.totals.steps)?;
         }
@@ -267,7 +271,7 @@ impl<'m, 'a> Server<'m, 'a> {
     /// Writes what was decided for `step`, moves KV where that was decided, and tells the clients. Answers
     /// whether anything was: slots that change hands are no decision.
     fn write_decisions(&mut self, step: u64) -> Result<bool, ServeEnd> {
-        let decisions = std::mem::take(&mut self.decisions);
+        let mut decisions = std::mem::take(&mut self.decisions);
         for decision in &decisions {
             self.log.decision(decision, step, self.now);
             self.totals.count(decision);
@@ -283,7 +287,11 @@ impl<'m, 'a> Server<'m, 'a> {
                 self.parts.clients.finished(request, finish, self.now);
             }
         }
-        Ok(decisions.iter().any(|decision| !decision.is_of_slots()))
+        let decided = decisions.iter().any(|decision| !decision.is_of_slots());
+        // The list keeps its room.
+        decisions.clear();
+        self.decisions = decisions;
+        Ok(decided)
     }
 
     fn execute(&mut self, batch: &Batch) -> Result<(), ServeEnd> {
