@@ -34,8 +34,7 @@ impl FreeQueue {
     pub fn new(total: BlockId) -> Self {
         let alone = |place| Links { before: place, after: place };
         let len = total.saturating_sub(1);
-        let mut queue =
-            Self { places: vec![alone(ENDS), alone(FRESH)], fresh: 1, total, len };
+        let mut queue = Self { places: vec![alone(ENDS), alone(FRESH)], fresh: 1, total, len };
         if len > 0 {
             queue.link(FRESH, ENDS, ENDS);
         }

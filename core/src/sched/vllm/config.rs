@@ -183,7 +183,9 @@ impl VllmConfig {
     /// Checks what the scheduler divides by or relies on.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         let sizes = self.groups.iter().map(|group| group.block_size);
-        for tokens in sizes.chain([self.block_size, self.max_num_batched_tokens, self.max_model_len]) {
+        for tokens in
+            sizes.chain([self.block_size, self.max_num_batched_tokens, self.max_model_len])
+        {
             if tokens == 0 || tokens > MAX_TOKENS {
                 return Err(ConfigError::Tokens(tokens));
             }

@@ -8,9 +8,9 @@ mod cache;
 mod config;
 mod detail;
 mod intake;
+mod request;
 mod results;
 mod rules;
-mod request;
 mod running;
 mod split;
 #[cfg(test)]
@@ -34,9 +34,7 @@ use self::{
     rules::Rules,
     turn::Launched,
 };
-use super::{
-    Decision, Deferral, Fatal, LogDetail, NewRequest, RequestId, Scheduler, Turn, Usage,
-};
+use super::{Decision, Deferral, Fatal, LogDetail, NewRequest, RequestId, Scheduler, Turn, Usage};
 use crate::kv::{
     Run, Runs,
     blocks::{BlockId, Change},

@@ -1,6 +1,10 @@
 //! Results of a batch: outputs are noted, finished requests give their blocks back.
 
-use super::{Status, VllmScheduler, config::LoopKind, turn::{Launched, Outstanding}};
+use super::{
+    Status, VllmScheduler,
+    config::LoopKind,
+    turn::{Launched, Outstanding},
+};
 use crate::sched::{EosRule, Finish};
 
 impl VllmScheduler {

@@ -20,7 +20,9 @@ impl VllmScheduler {
         }
         match self.rules.has_checkpoints() {
             false => self.split_length(of.known, start, new),
-            true => self.split_end((of.known, of.prefill_end()), of.boundary, (start, new), checkpoints),
+            true => {
+                self.split_end((of.known, of.prefill_end()), of.boundary, (start, new), checkpoints)
+            }
         }
     }
 
@@ -62,7 +64,8 @@ impl VllmScheduler {
             }
         }
         let last = if inside { 0 } else { floor_to(known.saturating_sub(1), block) };
-        let edge = if inside || start.is_multiple_of(block) { 0 } else { floor_to(start, block) + block };
+        let edge =
+            if inside || start.is_multiple_of(block) { 0 } else { floor_to(start, block) + block };
         let junction = match start < boundary && boundary < end {
             true => start + floor_to(boundary - start, block),
             false => 0,

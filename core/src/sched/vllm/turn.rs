@@ -149,7 +149,13 @@ impl VllmScheduler {
             batch.rows.push(Row { request: id, extend, prefix, more_follows });
             launched.rows.push(Outstanding { at: draft.at, tokens: extend, output });
             let (kind, computed, blocks) = (draft.kind, prefix, draft.blocks);
-            self.detail.rows.push(Scheduled { request: id, kind, computed, tokens: extend, blocks });
+            self.detail.rows.push(Scheduled {
+                request: id,
+                kind,
+                computed,
+                tokens: extend,
+                blocks,
+            });
         }
         if decodes < batch.rows.len() {
             batch.mode = if decodes == 0 { Mode::Prefill } else { Mode::Mixed };

@@ -12,11 +12,7 @@ mod sequence;
 mod states;
 
 pub(super) use self::{
-    find::Hit,
-    group::floor_to,
-    need::Ask,
-    sequence::Sequence,
-    states::checkpoint_fits,
+    find::Hit, group::floor_to, need::Ask, sequence::Sequence, states::checkpoint_fits,
 };
 
 use std::collections::BTreeSet;

@@ -67,13 +67,8 @@ impl BlockCache {
         let total = (of.computed + ask.hit.map_or(0, |hit| hit.tokens)).min(longest);
         if ask.whole {
             let all = of.known.min(longest);
-            let want = Want {
-                purpose: Purpose::Gate,
-                start: total,
-                tokens: all,
-                state_tokens: all,
-                hits,
-            };
+            let want =
+                Want { purpose: Purpose::Gate, start: total, tokens: all, state_tokens: all, hits };
             self.fits(of, &want, ask.spare)?;
         }
         let keep = match () {

@@ -42,10 +42,4 @@ impl Sequence {
         let all = self.known.saturating_sub(1);
         if all > self.prompt { all } else { self.prompt }
     }
-
-    /// Blocks that it holds, in all groups.
-    pub(in super::super) fn blocks(&self) -> u64 {
-        let held = |table: &BlockTable| table.blocks.iter().filter(|id| **id != 0).count() as u64;
-        self.tables.iter().map(held).sum()
-    }
 }
