@@ -33,22 +33,41 @@ impl VllmScheduler {
         }
     }
 
-    /// Tokens that a running request may compute.
+    /// Tokens that a running request may compute in this turn.
     fn next_tokens(&self, at: Idx, plan: &Plan) -> u64 {
+        if plan.defers_prefill && self.requests[at].prefilling {
+            return 0;
+        }
+        self.split(at, plan.cut(self.wanted(at)).min(plan.budget), 0)
+    }
+
+    /// Tokens that it has to compute; none where its last output is in flight.
+    fn wanted(&self, at: Idx) -> u64 {
         let request = &self.requests[at];
         let (known, computed) = (request.sequence.known, request.sequence.computed);
         let sent = request.placeholders;
-        // Its last output is in flight.
         let ends = sent > 0 && computed + 2 >= request.most().saturating_add(sent);
-        if self.rules.passes_over_ending() && ends || plan.defers_prefill && request.prefilling {
-            return 0;
-        }
         let longest = match self.rules.passes_over_ending() {
+            true if ends => return 0,
             true => self.config.max_model_len,
             false => request.most().min(self.config.max_model_len),
         };
-        let new = plan.cut((known + sent).saturating_sub(computed)).min(plan.budget);
-        self.split(at, new.min(longest.saturating_sub(computed + 1)), 0)
+        (known + sent).saturating_sub(computed).min(longest.saturating_sub(computed + 1))
+    }
+
+    /// Running requests that decode, have a token to compute, and no row in this turn.
+    pub(super) fn left_out(&self, plan: &Plan) -> Vec<Idx> {
+        if plan.rows.len() == self.running.len() {
+            return Vec::new();
+        }
+        // Rows stand in the order of the running list.
+        let mut rows = plan.rows.iter().map(|row| row.at).peekable();
+        let waits = |at: &Idx| !self.requests[*at].prefilling && self.wanted(*at) > 0;
+        self.running
+            .iter()
+            .copied()
+            .filter(|at| rows.next_if_eq(at).is_none() && waits(at))
+            .collect()
     }
 
     /// Takes blocks for a running request, from others if it must; `place` follows where it stands. Answers
@@ -90,7 +109,8 @@ impl VllmScheduler {
     fn preempt(&mut self, at: Idx, by: Idx) {
         let by = self.requests[by].id;
         let request = &mut self.requests[at];
-        let (id, outputs) = (request.id, request.outputs());
+        // One that is in flight arrives yet.
+        let (id, outputs) = (request.id, request.outputs() + request.placeholders);
         let lost = request.sequence.computed;
         self.cache.free(&mut request.sequence);
         request.status = Status::Preempted;

@@ -132,6 +132,7 @@ impl VllmScheduler {
     ///
     /// Source: vLLM `Scheduler._update_after_schedule`.
     fn commit(&mut self, plan: Plan) -> Batch {
+        let left_out = self.left_out(&plan);
         let mut batch = Batch { mode: Mode::Decode, rows: Vec::with_capacity(plan.rows.len()) };
         let mut launched = Launched::default();
         let mut decodes = 0;
@@ -162,6 +163,10 @@ impl VllmScheduler {
         }
         self.launched.push_back(launched);
         self.tell_evicted();
+        for at in left_out {
+            let (request, reason) = (self.requests[at].id, Deferral::Budget);
+            self.log.push(Decision::Deferred { request, reason, needed: 1, available: 0 });
+        }
         if let Some((at, reason, needed)) = plan.deferred {
             self.tell_deferred(self.requests[at].id, reason, needed);
         }

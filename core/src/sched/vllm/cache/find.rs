@@ -28,10 +28,10 @@ impl BlockCache {
             return Hit { blocks, tokens: 0 };
         }
         let tokens = match self.kinds.as_slice() {
-            [_] => self.search(of, 0, limit, &mut blocks),
-            [full, _] if !self.rules.joins_many_kinds() => {
-                let whole = self.search(of, 0, limit, &mut blocks);
-                let tokens = self.search(of, 1, whole, &mut blocks);
+            [only] => self.search(of, only, limit, &mut blocks),
+            [full, other] if !self.rules.joins_many_kinds() => {
+                let whole = self.search(of, full, limit, &mut blocks);
+                let tokens = self.search(of, other, whole, &mut blocks);
                 for at in full {
                     blocks[*at].truncate(index(tokens / self.groups[*at].block));
                 }
@@ -49,19 +49,20 @@ impl BlockCache {
         limit: u64,
         blocks: &mut [Vec<BlockId>],
     ) -> u64 {
-        let is_full = |kind: usize| self.groups[self.kinds[kind][0]].kind == GroupKind::Full;
-        let once = self.kinds.len() == 2 && is_full(0);
+        let first = |kind: &[usize]| self.groups[kind[0]];
+        let is_full = |kind: &[usize]| first(kind).kind == GroupKind::Full;
+        let once = self.kinds.len() == 2 && is_full(&self.kinds[0]);
         let mut found: Vec<Option<u64>> = vec![None; self.kinds.len()];
         let (mut hit, mut longest) = (limit, 0);
         loop {
             let mut now = hit;
-            for kind in 0..self.kinds.len() {
-                now = match found[kind].filter(|_| is_full(kind)) {
+            for (kind, found) in self.kinds.iter().zip(&mut found) {
+                now = match found.filter(|_| is_full(kind)) {
                     Some(before) if self.rules.clips_by_found() => now.min(before),
-                    Some(_) => floor_to(now, self.groups[self.kinds[kind][0]].block),
+                    Some(_) => floor_to(now, first(kind).block),
                     None => {
                         let tokens = self.search(of, kind, now, blocks);
-                        found[kind] = Some(tokens);
+                        *found = Some(tokens);
                         longest = longest.max(tokens);
                         tokens
                     }
@@ -85,21 +86,21 @@ impl BlockCache {
     }
 
     /// Searches the groups of one kind up to `limit` tokens; returns the tokens that were found.
-    fn search(&self, of: &Sequence, kind: usize, limit: u64, out: &mut [Vec<BlockId>]) -> u64 {
-        let search = Search { cache: self, of, kind: &self.kinds[kind] };
-        let group = self.groups[search.kind[0]];
+    fn search(&self, of: &Sequence, kind: &[usize], limit: u64, out: &mut [Vec<BlockId>]) -> u64 {
+        let search = Search { cache: self, of, kind };
+        let group = self.groups[kind[0]];
         let blocks = index(limit / group.block);
-        for at in search.kind {
+        for at in kind {
             out[*at].clear();
         }
         match group.kind {
-            GroupKind::Full => search.from_start(out, 0, blocks),
+            GroupKind::Full => search.in_a_row(out, 0, blocks),
             GroupKind::Window { window } => {
                 search.window(out, &group, index((window - 1).div_ceil(group.block)), blocks);
             }
             GroupKind::Chunked { chunk } => {
                 let skipped = index(floor_to(limit, chunk) / group.block);
-                search.from_start(out, skipped, blocks);
+                search.in_a_row(out, skipped, blocks);
             }
             GroupKind::Mamba(_) => search.last_state(out, &group, blocks),
         }
@@ -135,7 +136,7 @@ impl Search<'_> {
     }
 
     /// Nulls, then the blocks from there to the first that is missing.
-    fn from_start(&self, out: &mut [Vec<BlockId>], nulls: usize, blocks: usize) {
+    fn in_a_row(&self, out: &mut [Vec<BlockId>], nulls: usize, blocks: usize) {
         let mut found = Vec::new();
         for group in self.kind {
             out[*group].resize(nulls, NULL_BLOCK);

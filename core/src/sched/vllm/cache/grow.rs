@@ -39,13 +39,13 @@ impl BlockCache {
     /// Source: vLLM `SingleTypeKVCacheManager.save_new_computed_blocks`; 0.19.0
     /// `allocate_new_computed_blocks`.
     pub(super) fn adopt(&mut self, of: &mut Sequence, hits: &[Vec<BlockId>], total: u64) {
-        for at in 0..self.groups.len() {
+        for (at, hits) in hits.iter().enumerate() {
             let group = self.groups[at];
             let skipped = match self.rules.nulls_skipped_hits() {
                 true => group.skipped(total, self.rules.skips_states()),
                 false => 0,
             };
-            let found = hits[at].get(skipped..).unwrap_or_default();
+            let found = hits.get(skipped..).unwrap_or_default();
             for id in found {
                 self.pool.touch(*id);
             }
