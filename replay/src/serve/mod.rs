@@ -3,6 +3,7 @@
 pub(crate) mod figures;
 mod sglang;
 mod time;
+mod vllm;
 
 use crate::{
     assemble::Assembled,
@@ -10,7 +11,7 @@ use crate::{
 };
 use plimsoll_core::{
     backend::Backend,
-    decision::DecisionSink,
+    decision::{DecisionSink, Record},
     engine::serving::{self, Clients, Limits, PassTapes, Served, Serving, TimedChange, Wording},
     estimate::time_inputs::TimeBasis,
     figure::NamedFigure,
@@ -61,6 +62,8 @@ pub(crate) struct Parts {
     pub(crate) tapes: Box<dyn PassTapes>,
     pub(crate) time: TimeBasis,
     pub(crate) wording: Wording,
+    /// The record that opens the run.
+    pub(crate) started: Record,
     /// Settings that the run does not execute, in words.
     pub(crate) notes: Vec<String>,
 }
@@ -92,14 +95,11 @@ pub fn serve(
         (CaseLaunch::Sglang(args), Policy::Sglang(_) | Policy::Mlx(_)) => {
             sglang::parts(case, args, ran)?
         }
-        _ => {
-            let message =
-                "this version runs vLLM's start only, not its scheduler: leave `workload` out";
-            return Err(ServeError::NotExecuted(message.to_owned()));
-        }
+        (CaseLaunch::Vllm(args), Policy::Vllm(_)) => vllm::parts(case, args, ran)?,
+        _ => return Err(ServeError::Missing("the engine that started")),
     };
     let options = allocator_options(&assembled.launch.env)?;
-    sink.record(sglang::started(ran)?);
+    sink.record(parts.started);
     let serving = Serving {
         scheduler: parts.scheduler.as_mut(),
         clients: load.clients,
