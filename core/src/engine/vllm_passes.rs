@@ -127,6 +127,10 @@ impl VllmPasses {
 }
 
 impl PassTapes for VllmPasses {
+    fn repeats(&self, pass: &Pass) -> u64 {
+        if pass.mode == Mode::Decode { u64::MAX } else { 0 }
+    }
+
     fn tapes(&mut self, pass: &Pass) -> Vec<Rc<Tape>> {
         // Inside a graph and in decode passes nothing depends on what the requests hold.
         let fixed = pass.mode == Mode::Decode || pass.tokens <= self.inputs.captured;

@@ -9,18 +9,22 @@ mod changes;
 mod clients;
 mod log;
 mod pass;
+mod quiet;
 mod rank_memory;
 mod served;
 mod slot_log;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 pub use cascade::{ServerProcesses, Wording};
 pub use changes::{Change, TimedChange, When};
 pub use clients::{Arrival, Clients, Sampling, SamplingChoice};
 pub use pass::{Pass, PassTapes, PassTime};
+pub use quiet::Pace;
 pub use rank_memory::OutOfMemoryAt;
 pub use served::{Limit, PassFailure, ServeEnd, Served, Totals};
+pub use watch::{PassSeen, QuietRun, Watcher, Watchers};
 
 use crate::{
     backend::{Backend, BackendError, Rank, StepWork},
@@ -35,8 +39,9 @@ use crate::{
 use cascade::Moment;
 use log::{PassRecord, ServingLog};
 use pass::Demand;
+use quiet::Settled;
 use rank_memory::{PassStopped, RankMemory};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// What a run may at most take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,6 +72,10 @@ pub struct Serving<'a> {
     pub limits: Limits,
     /// How much the log tells.
     pub detail: LogDetail,
+    /// Whether quiet stretches are skipped; the log is the same.
+    pub pace: Pace,
+    /// Told everything; decides nothing.
+    pub watcher: &'a mut dyn Watcher,
     /// Asked before every turn: whether the user wants the run to end here.
     pub interrupted: &'a dyn Fn() -> bool,
 }
@@ -90,8 +99,16 @@ struct Server<'m, 'a> {
     demands: BTreeMap<RequestId, Demand>,
     decisions: Vec<Decision>,
     totals: Totals,
+    /// Time of the engine's loop: what has happened by now is known to it.
     now: Nanos,
+    /// Ends of the passes whose results are outstanding, ascending. The device runs them one after the
+    /// other.
+    ends: VecDeque<Nanos>,
     next_change: usize,
+    /// The latest pass, where it could be repeated.
+    settled: Option<Settled>,
+    /// Times of the passes of a quiet stretch; kept for its room.
+    times: Vec<Nanos>,
     /// Turns in a row that did and decided nothing.
     idle: u32,
 }
@@ -141,7 +158,10 @@ impl<'m, 'a> Server<'m, 'a> {
             decisions: Vec::new(),
             totals,
             now: Nanos(0),
+            ends: VecDeque::new(),
             next_change: 0,
+            settled: None,
+            times: Vec::new(),
             idle: 0,
         }
     }
@@ -157,7 +177,7 @@ impl<'m, 'a> Server<'m, 'a> {
             if self.now > self.parts.limits.max_time {
                 return ServeEnd::Limit(Limit::Time);
             }
-            match self.turn() {
+            match self.turn().and_then(|next| self.skip_quiet().map(|()| next)) {
                 Ok(Next::GoOn) => {}
                 Ok(Next::End(end)) | Err(end) => return end,
             }
@@ -178,7 +198,13 @@ impl<'m, 'a> Server<'m, 'a> {
             }
             Turn::Idle => false,
         };
-        // What completing brings belongs to the pass that was just executed.
+        // The loop waits for the results that it processes. In an overlap loop they are those of the pass
+        // before, and the one that was just launched is still to run.
+        for _ in 0..self.parts.scheduler.results_due() {
+            let end = self.ends.pop_front().unwrap_or_default();
+            self.now = self.now.max(end);
+        }
+        // What completing brings belongs to the turn of the pass that was just launched.
         let completed = self.parts.scheduler.complete(&mut self.decisions);
         let decided = self.write_decisions(step);
         completed.map_err(ServeEnd::Fatal)?;
@@ -218,6 +244,7 @@ impl<'m, 'a> Server<'m, 'a> {
 
     fn take_arrivals(&mut self) {
         while let Some(arrival) = self.parts.clients.take(self.now) {
+            self.parts.watcher.arrived(&arrival);
             let request = arrival.request;
             let end = request.prompt.len();
             let logprobs = request.logprob_start.map(|start| (start, end));
@@ -235,6 +262,7 @@ impl<'m, 'a> Server<'m, 'a> {
         for decision in &decisions {
             self.log.decision(decision, step, self.now);
             self.totals.count(decision);
+            self.parts.watcher.decided(decision, self.now);
             let over = match decision {
                 Decision::Finished { request, finish, .. } => Some((*request, *finish)),
                 Decision::Refused { request, .. } => Some((*request, crate::sched::Finish::Abort)),
@@ -256,22 +284,28 @@ impl<'m, 'a> Server<'m, 'a> {
         self.totals.see(usage);
         self.totals.largest_chunk = self.totals.largest_chunk.max(pass.tokens);
         let tapes = self.parts.tapes.tapes(&pass);
-        let largest = tapes.iter().filter_map(|tape| tape.largest()).map(|live| live.bytes).max();
-        self.totals.largest_request = self.totals.largest_request.max(largest.unwrap_or_default());
-        self.play(&pass, &tapes)?;
-        let time = self.parts.time.time(&Pass::shape(batch));
+        self.totals.see_tapes(&tapes);
+        self.settled = None;
+        let settles = self.play(&pass, &tapes)?;
+        let shape = Pass::shape(batch);
+        let time = self.parts.time.time(&shape);
         let (mode, tokens, requests) = (pass.mode, pass.tokens, pass.requests);
         let report = self.backend.execute(&StepWork { mode, tokens, requests, time })?;
+        let at = self.next_launch();
+        self.ends.push_back(Nanos(at.0.saturating_add(report.elapsed.0)));
         let (peak, reserved) = self.peaks();
         let free = self.least_free()?;
-        self.totals.least_free = Some(self.totals.least_free.map_or(free, |least| least.min(free)));
+        self.totals.see_free(free);
+        if settles && mode == Mode::Decode {
+            self.settled = Some(Settled { pass, shape, peak, reserved });
+        }
         self.log.pass(PassRecord {
             step: self.totals.steps,
             mode,
             requests,
             tokens,
             prefix_tokens: pass.prefix_tokens,
-            at: self.now,
+            at,
             elapsed: report.elapsed,
             measured: report.measured,
             usage,
@@ -279,7 +313,14 @@ impl<'m, 'a> Server<'m, 'a> {
             peak,
             reserved,
         });
-        self.now = Nanos(self.now.0.saturating_add(report.elapsed.0));
+        self.parts.watcher.passed(&PassSeen {
+            step: self.totals.steps,
+            batch,
+            at,
+            elapsed: report.elapsed,
+            usage,
+            free,
+        });
         self.totals.steps += 1;
         match mode {
             Mode::Prefill | Mode::Mixed => self.totals.prefill_steps += 1,
@@ -288,16 +329,19 @@ impl<'m, 'a> Server<'m, 'a> {
         Ok(())
     }
 
-    /// Plays a pass on every rank; the first that fails ends the server.
+    /// Plays a pass on every rank; the first that fails ends the server. Answers whether every allocator is
+    /// as it was before.
     fn play(
         &mut self,
         pass: &Pass,
         tapes: &[std::rc::Rc<crate::tape::Tape>],
-    ) -> Result<(), ServeEnd> {
+    ) -> Result<bool, ServeEnd> {
         let mut changes = Vec::new();
+        let mut settles = true;
         for at in 0..self.ranks.len() {
             let rank = Rank(u32::try_from(at).unwrap_or(u32::MAX));
             let played = self.ranks[at].play(self.backend, tapes, &mut changes);
+            settles &= changes.is_empty() && self.ranks[at].restores();
             for change in changes.drain(..) {
                 self.log.segment(rank, self.totals.steps, change);
             }
@@ -311,7 +355,7 @@ impl<'m, 'a> Server<'m, 'a> {
                 }
             }
         }
-        Ok(())
+        Ok(settles)
     }
 
     fn peaks(&mut self) -> (Bytes, Bytes) {

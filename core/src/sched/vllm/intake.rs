@@ -111,6 +111,7 @@ impl VllmScheduler {
         self.by_id.remove(&id);
         self.untold.push(id);
         self.tell_slots(id);
+        self.tell_evicted();
         self.log.push(Decision::Finished { request: id, outputs, finish });
     }
 }

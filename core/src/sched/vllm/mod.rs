@@ -8,6 +8,7 @@ mod cache;
 mod config;
 mod detail;
 mod intake;
+mod quiet;
 mod request;
 mod results;
 mod rules;
@@ -210,15 +211,24 @@ impl Scheduler for VllmScheduler {
         Ok(turn)
     }
 
+    fn results_due(&self) -> usize {
+        // A batch of nothing is no pass.
+        let oldest = self.launched.front().filter(|_| self.result_is_due);
+        usize::from(oldest.is_some_and(|batch| !batch.rows.is_empty()))
+    }
+
     fn complete(&mut self, log: &mut Vec<Decision>) -> Result<(), Fatal> {
-        if self.result_is_due
-            && let Some(batch) = self.launched.pop_front()
-        {
-            self.process(&batch);
-        }
-        self.result_is_due = false;
+        self.process_due();
         log.append(&mut self.log);
         Ok(())
+    }
+
+    fn quiet_turns(&self) -> u64 {
+        self.quiet()
+    }
+
+    fn skip(&mut self, turns: u64) {
+        self.take_quiet(turns);
     }
 
     fn is_done(&self) -> bool {

@@ -8,6 +8,16 @@ use super::{
 use crate::sched::{EosRule, Finish};
 
 impl VllmScheduler {
+    /// Processes the oldest batch, if it is due in this turn.
+    pub(super) fn process_due(&mut self) {
+        if self.result_is_due
+            && let Some(batch) = self.launched.pop_front()
+        {
+            self.process(&batch);
+        }
+        self.result_is_due = false;
+    }
+
     /// Processes the rows of a batch in their order.
     ///
     /// Source: vLLM `Scheduler.update_from_output`, `AsyncScheduler._update_request_with_output`.

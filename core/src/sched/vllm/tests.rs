@@ -384,6 +384,33 @@ proptest! {
         prop_assert_eq!(a.batches, b.batches);
     }
 
+    /// Quiet turns that are taken in one go lead to the same decisions, state and end.
+    #[test]
+    fn skipping_is_as_stepping(config in any_config(), shapes in shapes(), most in 1_u64..40) {
+        let arrivals = requests(&shapes);
+        let stepped = live(config.clone(), &arrivals, 20_000);
+        let mut skipped = VllmScheduler::new(config).unwrap();
+        let (mut log, mut turn) = (Vec::new(), 0);
+        let last = arrivals.iter().map(|(at, _)| *at).max().unwrap_or(0);
+        while turn <= last || skipped.has_work() {
+            for (_, request) in arrivals.iter().filter(|(at, _)| *at == turn) {
+                skipped.submit(request.clone(), &mut log);
+            }
+            skipped.turn(&mut log).unwrap();
+            skipped.complete(&mut log).unwrap();
+            turn += 1;
+            let next = arrivals.iter().map(|(at, _)| *at).filter(|at| *at >= turn).min();
+            let quiet = skipped.quiet_turns().min(most).min(next.map_or(u64::MAX, |at| at - turn));
+            skipped.skip(quiet);
+            skipped.check_blocks();
+            turn += quiet;
+        }
+        skipped.check_all_back();
+        prop_assert_eq!(log, stepped.log);
+        let free = |scheduler: &VllmScheduler| scheduler.free_blocks().collect::<Vec<_>>();
+        prop_assert_eq!(free(&skipped), free(&stepped.scheduler));
+    }
+
     /// Telling slots changes nothing, and what is told adds up: what was taken and not freed is held, or kept
     /// to be found again.
     #[test]

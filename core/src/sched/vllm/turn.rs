@@ -162,7 +162,9 @@ impl VllmScheduler {
             batch.mode = if decodes == 0 { Mode::Prefill } else { Mode::Mixed };
         }
         self.launched.push_back(launched);
-        self.tell_evicted();
+        if !self.log.is_empty() {
+            self.tell_evicted();
+        }
         for at in left_out {
             let (request, reason) = (self.requests[at].id, Deferral::Budget);
             self.log.push(Decision::Deferred { request, reason, needed: 1, available: 0 });
@@ -173,7 +175,9 @@ impl VllmScheduler {
         batch
     }
 
-    fn tell_evicted(&mut self) {
+    /// Notes what was evicted since it was last told. Blocks that decode takes are told with the next
+    /// decision, so that they make no decision of their own.
+    pub(super) fn tell_evicted(&mut self) {
         let (taken, evicted) = self.cache.take_counts();
         if evicted > 0 {
             let (asked, freed) = (self.tokens_of_blocks(taken), self.tokens_of_blocks(evicted));

@@ -136,6 +136,20 @@ impl BlockCache {
         }
     }
 
+    /// Whether a request keeps all its blocks to its end.
+    pub(super) fn keeps_all(&self) -> bool {
+        self.groups.iter().all(|group| group.kind == GroupKind::Full)
+    }
+
+    /// Blocks that a request which keeps all takes for `tokens` more.
+    pub(super) fn blocks_beyond(&self, of: &Sequence, tokens: u64) -> u64 {
+        let more = |group: &Group| {
+            let held = of.tables[group.at].blocks.len() as u64;
+            group.blocks(of.computed + tokens).saturating_sub(held)
+        };
+        self.groups.iter().map(more).sum()
+    }
+
     /// A turn begins.
     pub(super) fn begin_turn(&mut self) {
         self.recent.iter_mut().for_each(BTreeSet::clear);
