@@ -131,11 +131,15 @@ impl PassTapes for VllmPasses {
         if pass.mode == Mode::Decode { u64::MAX } else { 0 }
     }
 
-    fn tapes(&mut self, pass: &Pass) -> Vec<Rc<Tape>> {
+    fn key(&self, pass: &Pass) -> Pass {
         // Inside a graph and in decode passes nothing depends on what the requests hold.
         let fixed = pass.mode == Mode::Decode || pass.tokens <= self.inputs.captured;
         let prefix_tokens = if fixed { 0 } else { pass.prefix_tokens };
-        let key = Pass { prefix_tokens, longest: 0, ..*pass };
+        Pass { prefix_tokens, longest: 0, ..*pass }
+    }
+
+    fn tapes(&mut self, pass: &Pass) -> Vec<Rc<Tape>> {
+        let key = self.key(pass);
         if let Some(kept) = self.kept.get(&key) {
             return kept.clone();
         }
