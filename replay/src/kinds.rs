@@ -119,9 +119,13 @@ pub const KINDS: [Kind; 43] = [
     kind(
         "serving_started",
         Server,
-        &["pool_tokens", "page_size", "max_running_requests", "chunked_prefill_size"],
-        "after `ready`, when a workload follows; time 0",
-    ),
+        &["pool_tokens"],
+        "after `ready`, when a workload follows; time 0; sizes by the engine's names",
+    )
+    .or(&[
+        "page_size", "max_running_requests", "chunked_prefill_size", "num_gpu_blocks", "block_size",
+        "max_num_seqs", "max_num_batched_tokens", "max_model_len",
+    ]),
     kind(
         "request_arrived",
         Server,
@@ -139,7 +143,8 @@ pub const KINDS: [Kind; 43] = [
         "deferred",
         Server,
         &["step", "request", "reason", "needed_tokens", "available_tokens"],
-        "the first request that could not join, when it or the reason changes",
+        "the first request that could not join, when it or the reason changes; vLLM: also a running \
+         request that gets no token in this step",
     ),
     kind("evicted", Server, &["step", "asked_tokens", "freed_tokens"], "the prefix cache gives slots back"),
     kind(

@@ -4,7 +4,7 @@
 //! `sched/<release>/*.json` of that folder instead. Inputs come from the trace's `requests` and `aborts`;
 //! everything else is compared.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::collections::BTreeMap;
 
 use plimsoll_core::{
     kv::{EvictionPolicy, HostTierOptions, Run, Runs, WritePolicy},
@@ -13,9 +13,10 @@ use plimsoll_core::{
         version::Version,
     },
     sched::{
-        Batch, Decision, EosRule, Fatal, Mode, NewRequest, RequestId, Scheduler as _, Turn,
+        Batch, Decision, EosRule, Fatal, Mode, NewRequest, OutputIds, RequestId, Scheduler as _,
+        Turn,
         sglang::{
-            BudgetView, Consideration, FinishKey, LoopKind, MixedChunk, OutputIds, PrefixCache,
+            BudgetView, Consideration, FinishKey, LoopKind, MixedChunk, PrefixCache,
             PriorityOptions, PriorityOrder, QueuePolicy, SglangConfig, SglangScheduler, TooLong,
         },
     },
@@ -23,39 +24,11 @@ use plimsoll_core::{
 };
 use serde_json::{Value, json};
 
-use super::{is_elsewhere, read_text, vector_folder};
+use super::traces;
 
 /// Outputs of request `r`: `OUTPUTS + r * STRIDE + k`.
 const OUTPUTS: u64 = 1_000_000_000;
 const STRIDE: u64 = 100_000;
-
-/// The traces of a release with their names, in the order of the names.
-fn traces(release: &str) -> Vec<(String, Value)> {
-    if !is_elsewhere() {
-        let file = vector_folder().join(format!("sched-{release}.jsonl.gz"));
-        let line = |line: &str| {
-            let mut line: Value = serde_json::from_str(line).unwrap();
-            (line["name"].as_str().unwrap().to_owned(), line["trace"].take())
-        };
-        return read_text(&file).lines().map(line).collect();
-    }
-    let folder = vector_folder().join("sched").join(release);
-    let Ok(entries) = std::fs::read_dir(&folder) else {
-        println!("skipped: no folder {}", folder.display());
-        return Vec::new();
-    };
-    let mut files: Vec<PathBuf> = entries
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|e| e == "json"))
-        .filter(|path| path.file_stem().is_some_and(|stem| stem != "index"))
-        .collect();
-    files.sort();
-    let read = |path: &PathBuf| {
-        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        (name, serde_json::from_str(&read_text(path)).unwrap())
-    };
-    files.iter().map(read).collect()
-}
 
 /// Why a trace is left out, if it is.
 fn unsupported(trace: &Value) -> Option<&'static str> {
@@ -435,7 +408,7 @@ impl<'a> Replay<'a> {
 /// Replays all traces of a release; prints a line for each and returns those that differ.
 fn replay(release: &str) -> Vec<String> {
     let (mut differing, mut left_out, mut steps) = (Vec::new(), Vec::new(), 0);
-    let traces = traces(release);
+    let traces = traces("sched", release);
     let count_of_traces = traces.len();
     for (trace_name, trace) in traces {
         if let Some(why) = unsupported(&trace) {

@@ -6,7 +6,7 @@ use plimsoll_core::{
     decision::Record,
     engine::{
         MlxPasses, SglangPasses,
-        serving::{PassTapes, Wording},
+        serving::{PassTapes, ServerProcesses, Wording},
     },
     estimate::shape::ShapeInputs,
     figure::FigureValue,
@@ -31,6 +31,7 @@ pub(super) fn parts(case: &Case, args: &ServerArgs, ran: &Ran) -> Result<Parts, 
         tapes,
         time: super::time::basis(case, resolved.kv_cache_dtype)?,
         wording,
+        started: started(ran)?,
         notes: notes(args, resolved),
     })
 }
@@ -52,7 +53,7 @@ fn count(ran: &Ran, name: &'static str) -> Result<u64, ServeError> {
 }
 
 /// The record that opens a run under load.
-pub(super) fn started(ran: &Ran) -> Result<Record, ServeError> {
+fn started(ran: &Ran) -> Result<Record, ServeError> {
     let resolved = resolved(ran)?;
     let chunk = u64::try_from(resolved.scheduler_chunk).ok().filter(|chunk| *chunk > 0);
     Ok(Record::new("serving_started")
@@ -179,7 +180,7 @@ fn tapes(
         return Ok((Box::new(passes), Wording::Metal));
     }
     let passes = SglangPasses::new(pass_inputs(case, args, resolved, model));
-    Ok((Box::new(passes), Wording::Torch(torch(args.version))))
+    Ok((Box::new(passes), Wording::torch(torch(args.version), ServerProcesses::Sglang)))
 }
 
 /// Release of torch that an SGLang release is built on, as far as its error text differs.
