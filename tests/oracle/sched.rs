@@ -13,7 +13,8 @@ use plimsoll_core::{
         Batch, Decision, EosRule, Fatal, Mode, NewRequest, RequestId, Scheduler as _, Turn,
         sglang::{
             BudgetView, Consideration, FinishKey, LoopKind, MixedChunk, OutputIds, PrefixCache,
-            PriorityOptions, PriorityOrder, QueuePolicy, SglangConfig, SglangScheduler, TooLong,
+            PriorityOptions, PriorityOrder, QueuePolicy, SglangConfig, SglangScheduler, StateView,
+            SwaOptions, TooLong,
         },
     },
 };
@@ -58,7 +59,6 @@ fn unsupported(trace: &Value) -> Option<&'static str> {
     let has = |key: &str| !trace["config"][key].is_null();
     match () {
         () if has("hicache") => Some("host cache"),
-        () if has("swa") => Some("sliding window"),
         () => None,
     }
 }
@@ -103,6 +103,10 @@ fn config(trace: &Value) -> SglangConfig {
         true => PrefixCache::Off,
         false => PrefixCache::Radix(eviction),
     };
+    out.swa = (!c["swa"].is_null()).then(|| SwaOptions {
+        pool_tokens: number(&c["swa"]["swa_tokens"]),
+        window: number(&c["swa"]["window"]),
+    });
     out.too_long = match is(&c["allow_auto_truncate"]) {
         true => TooLong::Truncate,
         false => TooLong::Abort,
@@ -147,6 +151,18 @@ fn request(at: usize, spec: &Value) -> NewRequest {
         priority: spec["priority"].as_i64(),
         // A client's own cache key is not passed on by 0.5.8; only the adapter is.
         namespace: spec["lora_id"].as_str().map_or(0, |id| 1 + u64::from(id.as_bytes()[0])),
+    }
+}
+
+/// Slots of the pool, or of both pools.
+fn note_slots(state: &StateView, record: &mut Value) {
+    record["available"] = json!(state.available);
+    record["evictable"] = json!(state.evictable);
+    record["protected"] = json!(state.protected);
+    if let Some(window) = state.window {
+        record["swa_available"] = json!(window.available);
+        record["swa_evictable"] = json!(window.evictable);
+        record["swa_protected"] = json!(window.protected);
     }
 }
 
@@ -224,11 +240,8 @@ impl<'a> Replay<'a> {
         let results_from = log.len();
         self.scheduler.complete(&mut log)?;
         let state = self.scheduler.state();
-        record["end"] = json!({
-            "available": state.available, "evictable": state.evictable,
-            "protected": state.protected, "ratio": state.new_token_ratio,
-            "req_slots": state.free_rows,
-        });
+        record["end"] = json!({"ratio": state.new_token_ratio, "req_slots": state.free_rows});
+        note_slots(&state, &mut record["end"]);
         self.note_log(&log, results_from, &step["step"], &mut record);
         Ok(record)
     }
@@ -273,11 +286,10 @@ impl<'a> Replay<'a> {
             all => json!(all),
         };
         record["sched"] = json!({
-            "available": state.available, "evictable": state.evictable,
-            "protected": state.protected, "ratio": state.new_token_ratio,
-            "full": state.batch_is_full, "running": self.scheduler.running().count(),
-            "waiting": waiting,
+            "ratio": state.new_token_ratio, "full": state.batch_is_full,
+            "running": self.scheduler.running().count(), "waiting": waiting,
         });
+        note_slots(&state, &mut record["sched"]);
     }
 
     fn note_batch(&self, batch: &Batch, record: &mut Value) {
@@ -311,8 +323,12 @@ impl<'a> Replay<'a> {
         let mut lists: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
         for (place, decision) in log.iter().enumerate() {
             match decision {
-                Decision::Evicted { asked, freed } => {
-                    lists.entry("evict").or_default().push(json!([asked, freed]));
+                Decision::Evicted { asked, freed, window } => {
+                    let figures = match window {
+                        Some(window) => json!([asked, window.asked, freed, window.freed]),
+                        None => json!([asked, freed]),
+                    };
+                    lists.entry("evict").or_default().push(figures);
                 }
                 Decision::Retracted { request, .. } => {
                     lists.entry("retracted").or_default().push(json!(name(*request)));

@@ -206,6 +206,8 @@ pub enum Decision {
         asked: u64,
         /// Slots freed; nodes are freed whole.
         freed: u64,
+        /// The same of the window pool of a hybrid model.
+        window: Option<WindowEvicted>,
     },
     /// A running request gives its slots back and waits again.
     Retracted {
@@ -291,6 +293,36 @@ pub struct Fatal {
     pub message: String,
 }
 
+/// Slots of the window pool that an eviction was for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WindowEvicted {
+    /// Slots asked for.
+    pub asked: u64,
+    /// Slots freed.
+    pub freed: u64,
+}
+
+/// Use of a second pool at this moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PoolUse {
+    /// Token slots of the pool.
+    pub pool: u64,
+    /// Free slots.
+    pub available: u64,
+    /// Slots of the prefix cache that nobody uses.
+    pub evictable: u64,
+    /// Slots of the prefix cache that running requests use.
+    pub protected: u64,
+}
+
+impl PoolUse {
+    /// Slots in use.
+    #[must_use]
+    pub const fn used(&self) -> u64 {
+        self.pool.saturating_sub(self.available).saturating_sub(self.evictable)
+    }
+}
+
 /// Use of the pool and of the queues at this moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
@@ -300,6 +332,8 @@ pub struct Usage {
     pub available: u64,
     /// Slots of the prefix cache that nobody uses.
     pub evictable: u64,
+    /// The window pool of a hybrid model; the figures above are the full pool's.
+    pub window: Option<PoolUse>,
     /// Requests that decode.
     pub running: u64,
     /// Requests that wait.

@@ -72,7 +72,7 @@ impl SglangScheduler {
         };
         let need = members.iter().filter(takes_page).count() as u64 * page;
         self.evict_if_short(need);
-        self.slots.available() >= need
+        self.slots.available_in_each().least() >= need
     }
 
     /// Takes slots back from running requests until the others can go on: fewest outputs first, then the

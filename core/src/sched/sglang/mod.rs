@@ -1,14 +1,15 @@
 //! SGLang's scheduler: which requests are computed next, and whose slots are given to whom.
 //!
 //! The rules of 0.5.8 and 0.5.23 were learned by running the engine, step by step; `rules` says which
-//! release has which. One scheduler process with plain attention: a host cache, window layers and
-//! speculative decoding have no place here yet. They would come as other forms of the pool
+//! release has which. One scheduler process with plain attention or a sliding window in some layers (`swa`):
+//! a host cache and speculative decoding have no place here yet. They would come as other forms of the pool
 //! (`memory`) and as a step between the queue and the budget (`prefill`).
 //!
 //! Known and left as the engine has it: in 0.5.8 an idle server whose first request was refused for lack of
 //! slots idles for ever, and requests that were preempted for a batch that then failed are lost.
 
 mod budget;
+mod cache;
 mod config;
 mod decode;
 mod detail;
@@ -22,27 +23,31 @@ mod ratio;
 mod request;
 mod results;
 mod rules;
+mod swa;
 #[cfg(test)]
 mod tests;
 
 pub use config::{
     ConfigError, FinishKey, LoopKind, MixedChunk, OutputIds, PrefixCache, PriorityOptions,
-    PriorityOrder, QueuePolicy, SglangConfig, TooLong,
+    PriorityOrder, QueuePolicy, SglangConfig, SwaOptions, TooLong,
 };
 pub use detail::{BudgetView, Consideration, Considered, Placed, Preemption, TurnDetail, Verdict};
 
 use std::collections::{BTreeMap, VecDeque};
 
 use self::{
+    cache::{Cache, Slots},
     ratio::NewTokenRatio,
     request::{Idx, Slab},
     rules::Rules,
 };
 use super::{
-    Batch, Decision, Deferral, Fatal, LogDetail, Mode, NewRequest, RequestId, Row, Scheduler, Turn,
-    Usage,
+    Batch, Decision, Deferral, Fatal, LogDetail, Mode, NewRequest, PoolUse, RequestId, Row,
+    Scheduler, Turn, Usage,
 };
-use crate::kv::{RadixTree, RequestRows, Runs, SlotAllocator, TreeOptions};
+use crate::kv::{
+    PerPool, RadixTree, RequestRows, Runs, SlotAllocator, SwaAllocator, SwaTree, TreeOptions,
+};
 
 /// A batch that was launched.
 #[derive(Clone, Debug)]
@@ -66,6 +71,8 @@ pub struct StateView {
     pub evictable: u64,
     /// Slots of the prefix cache that running requests use.
     pub protected: u64,
+    /// The window pool of a hybrid model; the figures above are the full pool's.
+    pub window: Option<PoolUse>,
     /// The new-token ratio.
     pub new_token_ratio: f64,
     /// Whether the running batch is closed to new requests.
@@ -79,8 +86,8 @@ pub struct StateView {
 pub struct SglangScheduler {
     config: SglangConfig,
     rules: Rules,
-    slots: SlotAllocator,
-    tree: Option<RadixTree>,
+    slots: Slots,
+    tree: Option<Cache>,
     rows: RequestRows,
     requests: Slab,
     by_id: BTreeMap<RequestId, Idx>,
@@ -114,16 +121,29 @@ impl SglangScheduler {
     pub fn new(config: SglangConfig) -> Result<Self, ConfigError> {
         config.check()?;
         let rules = Rules::of(config.version);
-        let tree = match config.prefix_cache {
-            PrefixCache::Radix(eviction) => Some(RadixTree::new(TreeOptions {
-                page_size: config.page_size,
-                eviction,
-                clock: rules.tree_clock(),
-            })),
-            PrefixCache::Off => None,
+        let tree = match (config.prefix_cache, config.window_len()) {
+            (PrefixCache::Radix(_), Some(window)) => {
+                Some(Cache::Swa(SwaTree::new(config.page_size, window)))
+            }
+            (PrefixCache::Radix(eviction), None) => {
+                Some(Cache::Radix(RadixTree::new(TreeOptions {
+                    page_size: config.page_size,
+                    eviction,
+                    clock: rules.tree_clock(),
+                })))
+            }
+            (PrefixCache::Off, _) => None,
+        };
+        let (page, order) = (config.page_size, rules.page_free());
+        let slots = match config.swa {
+            Some(swa) => {
+                let tokens = PerPool { full: config.pool_tokens, window: swa.pool_tokens };
+                Slots::Two(SwaAllocator::new(tokens, page, order))
+            }
+            None => Slots::One(SlotAllocator::new(config.pool_tokens, page, order)),
         };
         Ok(Self {
-            slots: SlotAllocator::new(config.pool_tokens, config.page_size, rules.page_free()),
+            slots,
             tree,
             rows: RequestRows::new(config.request_rows, rules.row_order()),
             ratio: NewTokenRatio::new(config.conservativeness),
@@ -165,7 +185,8 @@ impl SglangScheduler {
         StateView {
             available: self.slots.available(),
             evictable: self.evictable(),
-            protected: self.tree.as_ref().map_or(0, RadixTree::protected),
+            protected: self.tree.as_ref().map_or(0, Cache::protected),
+            window: self.window_use(),
             new_token_ratio: self.ratio.now(),
             batch_is_full: self.batch_is_full,
             free_rows: self.rows.available(),
@@ -193,7 +214,7 @@ impl SglangScheduler {
     /// Source: SGLang `Scheduler.get_next_batch_to_run`.
     fn next_batch(&mut self) -> Result<Option<Launched>, Fatal> {
         let before = self.chunked;
-        self.stash_chunked();
+        self.stash_chunked()?;
         self.merge_last(before);
         if self.rules.filters_each_turn() {
             self.filter_running();
@@ -268,11 +289,12 @@ impl SglangScheduler {
     /// Work of a turn without a batch.
     ///
     /// Source: SGLang `Scheduler.self_check_during_idle`.
-    fn idle(&mut self) {
+    fn idle(&mut self) -> Result<(), Fatal> {
         let empty = self.waiting.is_empty() && self.running.is_empty();
         if empty || !self.rules.idle_means_empty() {
             self.ratio.reset();
         }
+        self.check_hybrid()
     }
 }
 
@@ -309,10 +331,10 @@ impl Scheduler for SglangScheduler {
         };
         if due {
             if let Some(batch) = self.results.pop_front() {
-                self.process(&batch);
+                self.process(&batch)?;
             }
         } else if self.current.is_none() {
-            self.idle();
+            self.idle()?;
         }
         self.last = self.current.take();
         self.sweep();
@@ -339,6 +361,7 @@ impl Scheduler for SglangScheduler {
             pool: self.config.slots(),
             available: self.slots.available(),
             evictable: self.evictable(),
+            window: self.window_use(),
             running: running.count() as u64,
             waiting: self.waiting.len() as u64,
         }

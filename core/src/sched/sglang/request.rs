@@ -1,6 +1,9 @@
 //! Requests inside the scheduler.
 
-use super::config::{OutputIds, signed};
+use super::{
+    config::{OutputIds, signed},
+    swa::WindowState,
+};
 use crate::{
     kv::{NodeId, Runs},
     sched::{EosRule, Finish, RequestId},
@@ -54,6 +57,8 @@ pub(super) struct Request {
     pub(super) node: NodeId,
     /// Leading tokens that the prefix cache owns (`cache_protected_len`).
     pub(super) protected: u64,
+    /// What it remembers of its window slots, in a hybrid.
+    pub(super) window: WindowState,
     /// Chunks in flight whose sampled token counts for nothing (`is_chunked`).
     pub(super) chunks: u32,
     /// Retracted and not yet back (`is_retracted`).
@@ -99,6 +104,7 @@ impl Request {
         self.extend = 0;
         self.node = NodeId::ROOT;
         self.protected = 0;
+        self.window.mark = None;
         self.retracted = true;
         self.chunks = 0;
         self.row = None;

@@ -126,6 +126,12 @@ impl Rules {
         self.late()
     }
 
+    /// An idle server counts its window pool and ends itself where that does not add up. Source: 0.5.8
+    /// `SchedulerRuntimeCheckerMixin`; later releases were not run with one.
+    pub(super) const fn counts_window_when_idle(self) -> bool {
+        !self.late()
+    }
+
     /// Order in which pages return. Source: `PagedTokenToKVPoolAllocator.free`.
     pub(super) const fn page_free(self) -> PageFree {
         if self.late() { PageFree::InPlace } else { PageFree::Ascending }

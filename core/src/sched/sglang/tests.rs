@@ -81,7 +81,7 @@ impl SglangScheduler {
                 pages.extend((first < end).then(|| Run { first, len: end - first }));
             }
         };
-        let tree = self.tree.as_ref().map(RadixTree::all_slots).unwrap_or_default();
+        let tree = self.tree.as_ref().map(Cache::all_slots).unwrap_or_default();
         assert_eq!(tree.len(), self.evictable() + self.state().protected);
         note(&tree);
         for at in self.by_id.values() {
@@ -89,7 +89,11 @@ impl SglangScheduler {
             note(&request.slots.slice(request.protected, request.slots.len()));
             assert_eq!(request.row.is_some(), !request.slots.is_empty());
         }
-        pages.extend(self.slots.free_list().runs());
+        let free = match &self.slots {
+            Slots::One(slots) => slots,
+            Slots::Two(slots) => slots.full(),
+        };
+        pages.extend(free.free_list().runs());
         pages.sort_unstable();
         let all = Runs::of(1, self.config.slots() / page);
         let pages: Runs = pages.into_iter().collect();
