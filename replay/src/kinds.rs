@@ -62,6 +62,13 @@ impl Kind {
 
 use About::{Either, Rank, Server};
 
+const WITH_A_PASS: &[&str] = &[
+    "used_window_tokens",
+    "available_window_tokens",
+    "evictable_window_tokens",
+    "elapsed_real_ns",
+];
+
 /// Every kind, in the order of a server's life.
 pub const KINDS: [Kind; 39] = [
     kind(
@@ -120,8 +127,10 @@ pub const KINDS: [Kind; 39] = [
         "serving_started",
         Server,
         &["pool_tokens", "page_size", "max_running_requests", "chunked_prefill_size"],
-        "after `ready`, when a workload follows; time 0",
-    ),
+        "after `ready`, when a workload follows; time 0. A hybrid model has a second pool, of its \
+         sliding-window layers; `pool_tokens` and all tokens that are not called `window` are of the full one",
+    )
+    .or(&["window_pool_tokens", "sliding_window_size"]),
     kind(
         "request_arrived",
         Server,
@@ -141,7 +150,8 @@ pub const KINDS: [Kind; 39] = [
         &["step", "request", "reason", "needed_tokens", "available_tokens"],
         "the first request that could not join, when it or the reason changes",
     ),
-    kind("evicted", Server, &["step", "asked_tokens", "freed_tokens"], "the prefix cache gives slots back"),
+    kind("evicted", Server, &["step", "asked_tokens", "freed_tokens"], "the prefix cache gives slots back")
+        .or(&["asked_window_tokens", "freed_window_tokens"]),
     kind(
         "retracted",
         Server,
@@ -167,7 +177,7 @@ pub const KINDS: [Kind; 39] = [
          least over ranks, `peak_bytes` the most that the allocator had live in the pass, \
          `reserved_bytes` what it holds of the device (worst rank)",
     )
-    .or(&["elapsed_real_ns"]),
+    .or(WITH_A_PASS),
     kind(
         "decode_run",
         Server,
@@ -178,7 +188,7 @@ pub const KINDS: [Kind; 39] = [
         ],
         "decode passes with no other record between them; the state after the last",
     )
-    .or(&["elapsed_real_ns"]),
+    .or(WITH_A_PASS),
     kind(
         "slots_taken",
         Server,

@@ -321,6 +321,13 @@ impl PoolUse {
     pub const fn used(&self) -> u64 {
         self.pool.saturating_sub(self.available).saturating_sub(self.evictable)
     }
+
+    /// The same without slots that the cache counts and the pool does not have.
+    #[must_use]
+    pub fn within_pool(self) -> Self {
+        let evictable = self.evictable.min(self.pool.saturating_sub(self.available));
+        Self { evictable, ..self }
+    }
 }
 
 /// Use of the pool and of the queues at this moment.

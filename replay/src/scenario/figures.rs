@@ -157,7 +157,19 @@ pub const FIGURES: &[FigureSpec] = &[
     spec("retractions", Count, "12", "Times that a running request gave its slots back."),
     spec("evicted_tokens", Count, "48000", "Slots taken back from the prefix cache."),
     spec("peak_used_tokens", Count, "16095", "Most slots in use."),
-    spec("peak_usage", Number, "0.97", "Most of the pool in use, as a fraction."),
+    spec(
+        "evicted_window_tokens",
+        Count,
+        "51000",
+        "Window slots taken back from the prefix cache (window hybrids).",
+    ),
+    spec("peak_used_window_tokens", Count, "12876", "Most window slots in use (window hybrids)."),
+    spec(
+        "peak_usage",
+        Number,
+        "0.97",
+        "Most of the pool in use, as a fraction; of two pools the fuller one.",
+    ),
     spec("used_tokens_at_end", Count, "16095", "Slots in use at the end."),
     spec(
         "usage_at_end",

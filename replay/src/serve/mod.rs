@@ -99,7 +99,7 @@ pub fn serve(
         }
     };
     let options = allocator_options(&assembled.launch.env)?;
-    sink.record(sglang::started(ran)?);
+    sink.record(sglang::started(case, ran)?);
     let serving = Serving {
         scheduler: parts.scheduler.as_mut(),
         clients: load.clients,

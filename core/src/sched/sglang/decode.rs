@@ -94,7 +94,7 @@ impl SglangScheduler {
             let slots = self.release(at, Keep::Nothing);
             self.log.push(Decision::Retracted { request, outputs, slots });
             self.evict_if_short(kept.len() as u64 * RETRACT_STEPS);
-            self.requests[at].reset();
+            self.reset(at);
         }
         if kept.len() <= 1 && !self.decode_fits(&kept) {
             self.give_up_last(&mut kept)?;

@@ -361,7 +361,7 @@ impl Scheduler for SglangScheduler {
             pool: self.config.slots(),
             available: self.slots.available(),
             evictable: self.evictable(),
-            window: self.window_use(),
+            window: self.window_use().map(PoolUse::within_pool),
             running: running.count() as u64,
             waiting: self.waiting.len() as u64,
         }

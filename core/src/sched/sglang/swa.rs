@@ -17,8 +17,7 @@ use crate::{
 /// What a request remembers of its window slots.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct WindowState {
-    /// Leading tokens whose window slots are given back or the tree's (`swa_evicted_seqlen`). A
-    /// retraction does not put it back, nor the two counters.
+    /// Leading tokens whose window slots are given back or the tree's (`swa_evicted_seqlen`).
     freed: u64,
     /// Decode steps that it was prepared for (`decode_batch_idx`).
     decodes: u64,
@@ -29,6 +28,16 @@ pub(super) struct WindowState {
 }
 
 impl SglangScheduler {
+    /// Puts a request back to before its first prefill.
+    ///
+    /// Source: SGLang `Req.reset_for_retract`.
+    pub(super) fn reset(&mut self, at: Idx) {
+        self.requests[at].reset();
+        if self.rules.forgets_window() {
+            self.requests[at].window = WindowState::default();
+        }
+    }
+
     /// Whether the prefix cache is that of a hybrid.
     pub(super) const fn has_swa_tree(&self) -> bool {
         matches!(self.tree, Some(Cache::Swa(_)))
@@ -145,9 +154,12 @@ impl SglangScheduler {
         let request = &self.requests[at];
         let (held, protected, node) = (request.prefix, request.protected, request.node);
         let WindowState { freed: window_freed, mark, .. } = request.window;
+        let caches = window_freed < key || self.rules.caches_without_window();
         match keep {
-            Keep::Cached => self.insert_hybrid(at, key, slots, Taken { held, window_freed }),
-            Keep::Nothing => self.slots.free(&slots.slice(held, key)),
+            Keep::Cached if caches => {
+                self.insert_hybrid(at, key, slots, Taken { held, window_freed })
+            }
+            Keep::Cached | Keep::Nothing => self.slots.free(&slots.slice(held, key)),
         }
         self.slots.free(&slots.slice(key, own));
         self.unlock(node, mark);
@@ -198,9 +210,10 @@ impl SglangScheduler {
         Ok(())
     }
 
-    /// An idle server whose pools do not hold what they should ends itself. That happens where a page is
-    /// longer than the window: a finished request can leave tokens in the cache of which no window slot
-    /// is left, and the cache counts them.
+    /// An idle server whose pools do not hold what they should ends itself. Two ways lead there: a page
+    /// longer than the window, where a finished request can leave tokens in the cache of which no window
+    /// slot is left; and a retracted request, which by its old marks gives window slots back before its
+    /// new prefill is cached (overlap loop), or caches slots without counting them.
     ///
     /// Source: SGLang 0.5.8 `SchedulerRuntimeCheckerMixin._check_hybrid_memory`.
     pub(super) fn check_hybrid(&self) -> Result<(), Fatal> {
