@@ -132,6 +132,28 @@ impl Slots {
         }
     }
 
+    /// As [`SlotAllocator::count_only`]. What a window slot stands behind goes by numbers.
+    pub(super) fn count_only(&mut self) -> bool {
+        match self {
+            Self::One(slots) => slots.count_only(),
+            Self::Two(_) => false,
+        }
+    }
+
+    pub(super) const fn counts_only(&self) -> bool {
+        match self {
+            Self::One(slots) => slots.counts_only(),
+            Self::Two(_) => false,
+        }
+    }
+
+    pub(super) const fn take_counted(&mut self, count: u64) -> bool {
+        match self {
+            Self::One(slots) => slots.take_counted(count),
+            Self::Two(_) => false,
+        }
+    }
+
     pub(super) fn begin_group(&mut self) {
         match self {
             Self::One(slots) => slots.begin_group(),
