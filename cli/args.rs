@@ -202,6 +202,9 @@ pub struct RunArgs {
     /// What the decision log tells: decisions, or every token slot that changes hands too.
     #[arg(long, value_enum, default_value = "decisions")]
     pub detail: Detail,
+    /// Take every decode pass by itself, where quiet ones are skipped otherwise. The log is the same.
+    #[arg(long)]
+    pub step_by_step: bool,
     /// Show the rule, source and inputs of every figure.
     #[arg(long)]
     pub why: bool,

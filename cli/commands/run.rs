@@ -9,7 +9,7 @@ use crate::{
     output::{self, Output},
     render,
 };
-use plimsoll_core::{backend::BackendError, sched::LogDetail};
+use plimsoll_core::{backend::BackendError, engine::serving::Pace, sched::LogDetail};
 use plimsoll_replay::{
     folder,
     problem::{Problem, Problems},
@@ -140,7 +140,8 @@ fn one(file: &Path, overrides: &[Override], args: &RunArgs, interrupt: &Interrup
         Detail::Slots => LogDetail::Slots,
     };
     let (interrupted, machine): (&dyn Fn() -> bool, _) = (&interrupted, &machine);
-    let mut options = RunOptions { machine, readings, record: None, detail, interrupted };
+    let pace = if args.step_by_step { Pace::Stepped } else { Pace::Skipping };
+    let mut options = RunOptions { machine, readings, record: None, detail, pace, interrupted };
     let Some(path) = &args.record else {
         return run_with(scenario, file, options).map_err(ended);
     };

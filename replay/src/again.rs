@@ -187,8 +187,14 @@ fn run_again(log: &Log, enough: u64) -> Result<ScenarioRun, AgainError> {
         _ => LogDetail::Decisions,
     };
     let (readings, make) = machine(log);
-    let options =
-        RunOptions { machine: &make, readings, record: Some(record), detail, interrupted: &stop };
+    let options = RunOptions {
+        machine: &make,
+        readings,
+        record: Some(record),
+        detail,
+        interrupted: &stop,
+        ..RunOptions::default()
+    };
     Ok(run_with(scenario, &file, options)?)
 }
 

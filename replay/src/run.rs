@@ -18,7 +18,7 @@ use plimsoll_core::{
     backend::BackendError,
     decision::{self, DecisionSink, Digest, Value},
     engine::{
-        serving::{Limits, ServeEnd, Watchers},
+        serving::{Limits, Pace, ServeEnd, Watchers},
         startup::{Refused, StartEnd},
     },
     figure::FigureValue,
@@ -118,6 +118,8 @@ pub struct RunOptions<'a> {
     pub record: Option<Recording<'a>>,
     /// How much the log tells. More enters the digests of this run.
     pub detail: LogDetail,
+    /// Whether quiet stretches of decode are skipped; the log is the same.
+    pub pace: Pace,
     /// Asked again and again: whether the user wants the run to end.
     pub interrupted: &'a dyn Fn() -> bool,
 }
@@ -126,7 +128,14 @@ impl Default for RunOptions<'_> {
     /// The simulator, to the end, nothing written.
     fn default() -> Self {
         let (readings, detail) = (Readings::Declared, LogDetail::default());
-        Self { machine: &start::simulator, readings, record: None, detail, interrupted: &|| false }
+        Self {
+            machine: &start::simulator,
+            readings,
+            record: None,
+            detail,
+            pace: Pace::default(),
+            interrupted: &|| false,
+        }
     }
 }
 
@@ -184,6 +193,7 @@ pub fn run_with(
                     max_time: scenario.limits.max_time,
                 },
                 detail: options.detail,
+                pace: options.pace,
                 watcher: &mut Watchers::default(),
                 interrupted: options.interrupted,
             };

@@ -79,8 +79,12 @@ impl SglangPasses {
     /// Ids, positions, slots and the attention backend's index; they live through the pass. `None` for a pass
     /// of nothing.
     fn metadata(&self, pass: &Pass) -> Option<Rc<Tape>> {
+        tape::metadata(&self.batch(pass)).ok().map(Rc::new)
+    }
+
+    fn batch(&self, pass: &Pass) -> Metadata {
         let captured = pass.mode == Mode::Decode && pass.requests <= self.inputs.captured_decode;
-        let batch = Metadata {
+        Metadata {
             backend: self.inputs.backend,
             tokens: pass.tokens,
             requests: pass.requests,
@@ -89,8 +93,7 @@ impl SglangPasses {
             page_size: self.inputs.page_size,
             host_moved: 0,
             inputs: if captured { StepInputs::Static } else { StepInputs::New },
-        };
-        tape::metadata(&batch).ok().map(Rc::new)
+        }
     }
 
     /// Layers and logits of a decode batch; nothing inside a graph, whose memory is paid at the start.
@@ -195,6 +198,10 @@ impl PassTapes for SglangPasses {
         tapes.extend_from_slice(&made);
         self.kept.insert(key, made);
         tapes
+    }
+
+    fn repeats(&self, pass: &Pass) -> u64 {
+        self.batch(pass).repeats()
     }
 }
 

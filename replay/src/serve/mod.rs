@@ -12,7 +12,7 @@ use plimsoll_core::{
     backend::Backend,
     decision::DecisionSink,
     engine::serving::{
-        self, Clients, Limits, PassTapes, Served, Serving, TimedChange, Watcher, Wording,
+        self, Clients, Limits, Pace, PassTapes, Served, Serving, TimedChange, Watcher, Wording,
     },
     estimate::time_inputs::TimeBasis,
     figure::NamedFigure,
@@ -31,6 +31,8 @@ pub struct Load<'a> {
     pub limits: Limits,
     /// How much the log tells.
     pub detail: LogDetail,
+    /// Whether quiet stretches are skipped.
+    pub pace: Pace,
     /// Told everything that happens.
     pub watcher: &'a mut dyn Watcher,
     /// Whether the user wants the run to end now.
@@ -114,6 +116,7 @@ pub fn serve(
         wording: parts.wording,
         limits: load.limits,
         detail: load.detail,
+        pace: load.pace,
         watcher: load.watcher,
         interrupted: load.interrupted,
     };

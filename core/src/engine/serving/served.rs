@@ -3,8 +3,10 @@
 use super::rank_memory::OutOfMemoryAt;
 use crate::{
     sched::{Decision, Fatal, Finish, Mode, Usage},
+    tape::Tape,
     units::{Bytes, Nanos},
 };
+use std::rc::Rc;
 
 /// How a run ended.
 #[derive(Clone, PartialEq, Debug)]
@@ -126,6 +128,15 @@ impl Totals {
             | Decision::SlotsTaken { .. }
             | Decision::SlotsFreed { .. } => {}
         }
+    }
+
+    pub(super) fn see_free(&mut self, free: Bytes) {
+        self.least_free = Some(self.least_free.map_or(free, |least| least.min(free)));
+    }
+
+    pub(super) fn see_tapes(&mut self, tapes: &[Rc<Tape>]) {
+        let largest = tapes.iter().filter_map(|tape| tape.largest()).map(|live| live.bytes).max();
+        self.largest_request = self.largest_request.max(largest.unwrap_or_default());
     }
 
     pub(super) fn see(&mut self, usage: Usage) {
