@@ -156,13 +156,13 @@ pub const FIGURES: &[FigureSpec] = &[
     spec("decode_steps", Count, "20290", "Forward passes of decode alone."),
     spec("retractions", Count, "12", "Times that a running request gave its slots back."),
     spec("evicted_tokens", Count, "48000", "Slots taken back from the prefix cache."),
-    spec("peak_used_tokens", Count, "16095", "Most slots in use."),
     spec(
         "evicted_window_tokens",
         Count,
         "51000",
         "Window slots taken back from the prefix cache (window hybrids).",
     ),
+    spec("peak_used_tokens", Count, "16095", "Most slots in use."),
     spec("peak_used_window_tokens", Count, "12876", "Most window slots in use (window hybrids)."),
     spec(
         "peak_usage",
