@@ -65,6 +65,9 @@ fn live_telling(
         life.scheduler.check_slots();
         life.end = life.scheduler.complete(&mut life.log);
         life.scheduler.check_slots();
+        if life.end.is_err() {
+            return life;
+        }
         // Idle with everything processed is idle for ever.
         if turn >= last && (life.scheduler.is_done() || idle > 4) {
             break;
@@ -579,15 +582,19 @@ mod swa {
 
     #[test]
     fn outputs_are_found_again() {
-        let mut next = Runs::of(0, 50);
-        next.extend(&OutputIds::default().outputs(RequestId(0), 30));
-        let arrivals = [(0, plain(0, 0, 50, 40)), (60, NewRequest::plain(RequestId(1), next, 2))];
-        let life = live(hybrid(1000, 800, 16), &arrivals, 100);
-        let found = life.log.iter().find_map(|decision| match decision {
-            Decision::Admitted { request: RequestId(1), prefix, .. } => Some(*prefix),
-            _ => None,
-        });
-        assert_eq!(found, Some(79));
+        // The window has left the first 16 outputs: with fewer than 16 after them only the prompt is found.
+        for (outputs, found) in [(30, 50), (31, 50), (32, 82), (39, 89)] {
+            let mut next = Runs::of(0, 50);
+            next.extend(&OutputIds::default().outputs(RequestId(0), outputs));
+            next.extend(&Runs::of(7000, 5));
+            let next = NewRequest::plain(RequestId(1), next, 2);
+            let life = live(hybrid(1000, 800, 16), &[(0, plain(0, 0, 50, 40)), (60, next)], 100);
+            let prefix = life.log.iter().find_map(|decision| match decision {
+                Decision::Admitted { request: RequestId(1), prefix, .. } => Some(*prefix),
+                _ => None,
+            });
+            assert_eq!(prefix, Some(found), "{outputs}");
+        }
     }
 
     #[test]
