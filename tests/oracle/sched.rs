@@ -4,7 +4,10 @@
 //! `sched/<release>/*.json` of that folder instead. Inputs come from the trace's `requests` and `aborts`;
 //! everything else is compared.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use plimsoll_core::{
     kv::{EvictionPolicy, Run, Runs},
@@ -26,15 +29,20 @@ use super::{is_elsewhere, read_text, vector_folder};
 const OUTPUTS: u64 = 1_000_000_000;
 const STRIDE: u64 = 100_000;
 
+/// The traces of a file of the project, with their names.
+fn packed(file: &str) -> Vec<(String, Value)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors");
+    let line = |line: &str| {
+        let mut line: Value = serde_json::from_str(line).unwrap();
+        (line["name"].as_str().unwrap().to_owned(), line["trace"].take())
+    };
+    read_text(&folder.join(file)).lines().map(line).collect()
+}
+
 /// The traces of a release with their names, in the order of the names.
 fn traces(release: &str) -> Vec<(String, Value)> {
     if !is_elsewhere() {
-        let file = vector_folder().join(format!("sched-{release}.jsonl.gz"));
-        let line = |line: &str| {
-            let mut line: Value = serde_json::from_str(line).unwrap();
-            (line["name"].as_str().unwrap().to_owned(), line["trace"].take())
-        };
-        return read_text(&file).lines().map(line).collect();
+        return packed(&format!("sched-{release}.jsonl.gz"));
     }
     let folder = vector_folder().join("sched").join(release);
     let Ok(entries) = std::fs::read_dir(&folder) else {
@@ -400,10 +408,9 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// Replays all traces of a release; prints a line for each and returns those that differ.
-fn replay(release: &str) -> Vec<String> {
+/// Replays traces; prints a line for each and returns those that differ.
+fn replay(release: &str, traces: Vec<(String, Value)>) -> Vec<String> {
     let (mut differing, mut left_out, mut steps) = (Vec::new(), Vec::new(), 0);
-    let traces = traces(release);
     let count_of_traces = traces.len();
     for (trace_name, trace) in traces {
         if let Some(why) = unsupported(&trace) {
@@ -428,12 +435,20 @@ fn replay(release: &str) -> Vec<String> {
 
 #[test]
 fn every_step_of_0_5_8() {
-    let differing = replay("0.5.8");
+    let differing = replay("0.5.8", traces("0.5.8"));
     assert!(differing.is_empty(), "{}", differing.join(", "));
 }
 
 #[test]
 fn every_step_of_0_5_23() {
-    let differing = replay("0.5.23");
+    let differing = replay("0.5.23", traces("0.5.23"));
+    assert!(differing.is_empty(), "{}", differing.join(", "));
+}
+
+/// What no trace of the engine shows of sliding windows: pages, no prefix cache, priorities, mixed batches,
+/// the ways to die. A second model of the same rules made these, from random servers and workloads.
+#[test]
+fn hybrids_agree_with_a_second_model() {
+    let differing = replay("hybrid", packed("sched-hybrid-modelled.jsonl.gz"));
     assert!(differing.is_empty(), "{}", differing.join(", "));
 }
