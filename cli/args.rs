@@ -202,6 +202,10 @@ pub struct RunArgs {
     /// What the decision log tells: decisions, or every token slot that changes hands too.
     #[arg(long, value_enum, default_value = "decisions")]
     pub detail: Detail,
+    /// Keep of the decision log only the start, the end and the digests, for runs of very many requests. It
+    /// is not checked then.
+    #[arg(long, conflicts_with_all = ["record", "timeline", "svg", "at"])]
+    pub unlogged: bool,
     /// Take every decode pass by itself, where quiet ones are skipped otherwise. The log is the same.
     #[arg(long)]
     pub step_by_step: bool,

@@ -13,7 +13,7 @@ use plimsoll_core::{backend::BackendError, engine::serving::Pace, sched::LogDeta
 use plimsoll_replay::{
     folder,
     problem::{Problem, Problems},
-    run::{Recording, RunError, RunOptions, ScenarioRun, run_with},
+    run::{Kept, Recording, RunError, RunOptions, ScenarioRun, run_with},
     scenario::{Override, Scenario},
     start::CaseError,
 };
@@ -141,7 +141,9 @@ fn one(file: &Path, overrides: &[Override], args: &RunArgs, interrupt: &Interrup
     };
     let (interrupted, machine): (&dyn Fn() -> bool, _) = (&interrupted, &machine);
     let pace = if args.step_by_step { Pace::Stepped } else { Pace::Skipping };
-    let mut options = RunOptions { machine, readings, record: None, detail, pace, interrupted };
+    let kept = if args.unlogged { Kept::Ends } else { Kept::Whole };
+    let mut options =
+        RunOptions { machine, readings, record: None, detail, kept, pace, interrupted };
     let Some(path) = &args.record else {
         return run_with(scenario, file, options).map_err(ended);
     };

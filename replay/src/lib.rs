@@ -11,6 +11,7 @@ pub mod digest;
 pub mod folder;
 pub mod kinds;
 pub mod ledger_at;
+mod line;
 pub mod observe;
 pub mod outcome;
 pub mod path;

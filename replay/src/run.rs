@@ -118,6 +118,8 @@ pub struct RunOptions<'a> {
     pub record: Option<Recording<'a>>,
     /// How much the log tells. More enters the digests of this run.
     pub detail: LogDetail,
+    /// What of the log is kept in memory.
+    pub kept: Kept,
     /// Whether quiet stretches of decode are skipped; the log is the same.
     pub pace: Pace,
     /// Asked again and again: whether the user wants the run to end.
@@ -133,11 +135,38 @@ impl Default for RunOptions<'_> {
             readings,
             record: None,
             detail,
+            kept: Kept::default(),
             pace: Pace::default(),
             interrupted: &|| false,
         }
     }
 }
+
+/// What of the decision log a run keeps. Its digests are those of the whole log either way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Kept {
+    /// All of it, and it is checked.
+    #[default]
+    Whole,
+    /// How the server started and how it ended: for runs of very many requests. It is not checked.
+    Ends,
+}
+
+/// Kinds of record of which a server that serves writes one after the other.
+const ROUTINE: [&str; 12] = [
+    "request_arrived",
+    "request_refused",
+    "admitted",
+    "deferred",
+    "evicted",
+    "retracted",
+    "preempted",
+    "ratio",
+    "finished",
+    "segment_freed",
+    "step",
+    "decode_run",
+];
 
 /// A log that is kept, with all that is needed to run it again.
 pub struct Recording<'a> {
@@ -172,7 +201,12 @@ pub fn run_with(
 ) -> Result<ScenarioRun, RunError> {
     let assembled = assemble::of_scenario(&scenario, file)?;
     let queue = Queue::default();
-    let how = (options.detail, options.readings, queue.clone());
+    let how = How {
+        detail: options.detail,
+        kept: options.kept,
+        readings: options.readings,
+        observed: queue.clone(),
+    };
     let mut sink = RunSink::new(&scenario, options.record, how)?;
     let make = |spec: &MachineSpec| -> Result<Machine, CaseError> {
         let machine = (options.machine)(spec)?;
@@ -207,11 +241,13 @@ pub fn run_with(
         true => Closing::Interrupted,
         false => Closing::Complete,
     };
-    let (text, digests) = sink.finish(closing)?;
-    let log = Log::read(text.as_slice())?;
-    if let Some(violation) = checker::check(&log).into_iter().next() {
+    let (log, text) = sink.finish(closing)?;
+    if options.kept == Kept::Whole
+        && let Some(violation) = checker::check(&log).into_iter().next()
+    {
         return Err(RunError::Checker(violation));
     }
+    let digests = log.digests.clone();
     Ok(ScenarioRun { scenario, assembled, ran, served, outcome, claims, digests, log, text })
 }
 
@@ -219,9 +255,9 @@ pub fn run_with(
 pub(crate) const OBSERVE: &str = "observe";
 pub(crate) const OBSERVED: &str = "device";
 
-/// Keeps the log in memory, and writes it to a file at the same time.
+/// Keeps the log in memory where it is to be kept, and writes it to a file at the same time.
 struct Tee<'a> {
-    kept: Vec<u8>,
+    kept: Option<Vec<u8>>,
     file: Option<&'a mut dyn Write>,
 }
 
@@ -230,7 +266,9 @@ impl Write for Tee<'_> {
         if let Some(file) = &mut self.file {
             file.write_all(bytes)?;
         }
-        self.kept.extend_from_slice(bytes);
+        if let Some(kept) = &mut self.kept {
+            kept.extend_from_slice(bytes);
+        }
         Ok(bytes.len())
     }
 
@@ -239,11 +277,22 @@ impl Write for Tee<'_> {
     }
 }
 
+/// How a log is written.
+struct How {
+    detail: LogDetail,
+    kept: Kept,
+    readings: Readings,
+    /// What was observed since the last decision.
+    observed: Queue,
+}
+
 /// Decisions on their way into the log; the first failure is kept until the end.
 struct RunSink<'a> {
     log: LogWriter<Tee<'a>>,
-    /// What was observed since the last decision.
-    observed: Queue,
+    header: Fields,
+    how: How,
+    /// The records that are kept of a log that is not kept whole.
+    ends: Vec<Record>,
     failed: Option<WireError>,
 }
 
@@ -251,15 +300,15 @@ impl<'a> RunSink<'a> {
     fn new(
         scenario: &Scenario,
         record: Option<Recording<'a>>,
-        (detail, readings, observed): (LogDetail, Readings, Queue),
+        how: How,
     ) -> Result<Self, WireError> {
         let mut header = Fields::default();
         header.push(DigestScope::Decisions, "scenario", scenario.name.as_str());
         header.push(DigestScope::Decisions, "seed", scenario.seed);
-        if detail == LogDetail::Slots {
+        if how.detail == LogDetail::Slots {
             header.push(DigestScope::Decisions, "detail", DETAIL_SLOTS);
         }
-        if readings != Readings::Declared {
+        if how.readings != Readings::Declared {
             header.push(DigestScope::Measured, OBSERVE, OBSERVED);
         }
         let mut file = None;
@@ -269,40 +318,53 @@ impl<'a> RunSink<'a> {
             header.push(DigestScope::Measured, "overrides", record.overrides);
             file = Some(record.out);
         }
-        let log = LogWriter::new(Tee { kept: Vec::new(), file }, &header)?;
-        Ok(Self { log, observed, failed: None })
+        let kept = (how.kept == Kept::Whole).then(Vec::new);
+        let log = LogWriter::new(Tee { kept, file }, &header)?;
+        Ok(Self { log, header, how, ends: Vec::new(), failed: None })
     }
 
-    fn push(&mut self, record: Record) {
-        if self.failed.is_none()
-            && let Err(error) = self.log.push(record)
-        {
-            self.failed = Some(error);
+    fn keep(&mut self, written: Result<(), WireError>) {
+        if let Err(error) = written {
+            self.failed.get_or_insert(error);
         }
     }
 
     /// What was observed stands before the decision that rests on it.
     fn push_observed(&mut self) {
-        let observed = std::mem::take(&mut *self.observed.borrow_mut());
+        let observed = std::mem::take(&mut *self.how.observed.borrow_mut());
         for record in observed {
-            self.push(record);
+            let written = self.log.push(record).map(|_| ());
+            self.keep(written);
         }
     }
 
-    fn finish(mut self, closing: Closing) -> Result<(Vec<u8>, Digests), WireError> {
+    /// The log, and its text where it was kept whole.
+    fn finish(mut self, closing: Closing) -> Result<(Log, Vec<u8>), WireError> {
         self.push_observed();
         if let Some(error) = self.failed {
             return Err(error);
         }
         let (tee, digests) = self.log.finish(closing)?;
-        Ok((tee.kept, digests))
+        if let Some(text) = tee.kept {
+            return Ok((Log::read(text.as_slice())?, text));
+        }
+        let (header, records, complete) = (self.header, self.ends, closing == Closing::Complete);
+        let log = Log { header, records, footer: None, complete, cut_at: None, digests };
+        Ok((log, Vec::new()))
     }
 }
 
 impl DecisionSink for RunSink<'_> {
     fn record(&mut self, record: decision::Record) {
+        if self.failed.is_some() {
+            return;
+        }
         self.push_observed();
-        self.push(wire_record(&record));
+        if self.how.kept == Kept::Ends && !ROUTINE.contains(&record.kind) {
+            self.ends.push(wire_record(&record));
+        }
+        let written = self.log.push_decision(&record);
+        self.keep(written);
     }
 }
 
