@@ -185,7 +185,7 @@ fn notes(args: &ServerArgs, resolved: &Resolved, hybrid: bool) -> Vec<String> {
     note(args.dp_size > 1, "data-parallel ranks are sized, and run as one scheduler");
     note(args.ep_size > 1, "expert parallelism is sized; its exchange buffers are not executed");
     note(
-        hybrid && !args.version.eq(&Version::new(0, 5, 8)),
+        hybrid && args.version != Version::new(0, 5, 8),
         "a sliding window is scheduled by the rules of 0.5.8; other releases were not run with one",
     );
     note(resolved.speculation.is_some(), "speculation is sized; steps decode one token each");

@@ -74,7 +74,7 @@ pub enum FinishKey {
 pub struct SwaOptions {
     /// Token slots of the window pool (`swa_max_total_num_tokens`); rounded down to whole pages.
     pub pool_tokens: u64,
-    /// Tokens that a window layer sees (`sliding_window_size`).
+    /// Tokens before the current one that a window layer sees (`sliding_window_size`).
     pub window: u64,
 }
 

@@ -261,6 +261,7 @@ impl SglangScheduler {
     }
 
     /// Stores the computed part of the request whose prompt goes on; to 0.5.8 its row is given back.
+    ///
     /// # Errors
     ///
     /// As [`Self::cache_unfinished`].
