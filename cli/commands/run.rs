@@ -34,9 +34,19 @@ type Ended = Result<ScenarioRun, Failure>;
 /// Runs every file and says what holds.
 pub fn run(args: &RunArgs, format: Format, output: &Output) -> Result<u8, Failure> {
     supported(args)?;
-    let overrides = overrides(&args.set)?;
+    if format != Format::Human && args.engine_log.as_deref() == Some(Path::new("-")) {
+        return Err(Failure::input(
+            "--engine-log - and --format both write to stdout: name a file for one of them",
+        ));
+    }
+    let overrides = overrides(args)?;
     let (files, mut broken) = files(&args.scenarios);
-    for (flag, given) in [("--record", &args.record), ("--svg", &args.views.svg)] {
+    let single = [
+        ("--record", &args.record),
+        ("--svg", &args.views.svg),
+        ("--engine-log", &args.engine_log),
+    ];
+    for (flag, given) in single {
         if given.is_some() && files.len() != 1 {
             let message = format!("{flag} takes one scenario; {} are given", files.len());
             return Err(Failure::input(message));
@@ -57,7 +67,7 @@ pub fn run(args: &RunArgs, format: Format, output: &Output) -> Result<u8, Failur
     for run in &results {
         views::write_svg(&run.log, &args.views)?;
     }
-    let mut text = String::new();
+    let mut text = engine_log(&results, args)?;
     render(&mut text, &results, args, format, output)?;
     output.write(&text)?;
     let failed = results.iter().any(|run| !run.passed());
@@ -72,6 +82,18 @@ pub fn run(args: &RunArgs, format: Format, output: &Output) -> Result<u8, Failur
         (_, _, true) => exit::FAILED,
         _ => exit::OK,
     })
+}
+
+/// Writes the engine's log to its file; answers it where stdout was asked for.
+fn engine_log(runs: &[ScenarioRun], args: &RunArgs) -> Result<String, Failure> {
+    let (Some(path), [run]) = (&args.engine_log, runs) else { return Ok(String::new()) };
+    let text = run.engine_log.clone().unwrap_or_default();
+    if path.as_os_str() == "-" {
+        return Ok(text);
+    }
+    let cannot = |error| Failure::input(format!("error: cannot write {}: {error}", path.display()));
+    fs::write(path, text).map_err(cannot)?;
+    Ok(String::new())
 }
 
 /// What a real machine can be asked for, and whether it is there.
@@ -140,10 +162,11 @@ fn one(file: &Path, overrides: &[Override], args: &RunArgs, interrupt: &Interrup
         Detail::Slots => LogDetail::Slots,
     };
     let (interrupted, machine): (&dyn Fn() -> bool, _) = (&interrupted, &machine);
+    let engine_log = args.engine_log.is_some();
     let pace = if args.step_by_step { Pace::Stepped } else { Pace::Skipping };
     let kept = if args.unlogged { Kept::Ends } else { Kept::Whole };
     let mut options =
-        RunOptions { machine, readings, record: None, detail, kept, pace, interrupted };
+        RunOptions { machine, readings, record: None, detail, kept, pace, engine_log, interrupted };
     let Some(path) = &args.record else {
         return run_with(scenario, file, options).map_err(ended);
     };
@@ -155,19 +178,30 @@ fn one(file: &Path, overrides: &[Override], args: &RunArgs, interrupt: &Interrup
         out: &mut out,
         scenario_text: &text,
         scenario_file: file.display().to_string(),
-        overrides: args.set.clone(),
+        overrides: overrides.iter().map(ToString::to_string).collect(),
     });
     run_with(scenario, file, options).map_err(ended)
 }
 
-fn overrides(set: &[String]) -> Result<Vec<Override>, Failure> {
-    set.iter()
-        .map(|text| {
-            text.parse().map_err(|problem: Box<Problem>| {
-                Failure::input(Problems::new("--set", text, vec![*problem]).render())
-            })
+/// What changes in every file: `--set`, and `--slo` as keys of `slo`.
+fn overrides(args: &RunArgs) -> Result<Vec<Override>, Failure> {
+    let parsed = |flag: &str, text: &str| {
+        text.parse().map_err(|problem: Box<Problem>| {
+            Failure::input(Problems::new(flag, text, vec![*problem]).render())
         })
-        .collect()
+    };
+    let mut all = Vec::new();
+    for text in &args.set {
+        all.push(parsed("--set", text)?);
+    }
+    for limit in &args.slo {
+        if !limit.contains('=') {
+            let form = "`ttft=2s,tpot=50ms,e2e=30s`, each or some";
+            return Err(Failure::input(format!("--slo: `{limit}` has no `=`; allowed: {form}")));
+        }
+        all.push(parsed("--slo", &format!("slo.{}", limit.trim()))?);
+    }
+    Ok(all)
 }
 
 /// The files, and whether something was not found; what is wrong is said at once.

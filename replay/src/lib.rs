@@ -8,6 +8,7 @@ pub mod blind;
 pub mod checker;
 pub mod diff;
 pub mod digest;
+pub mod engine_log;
 pub mod folder;
 pub mod kinds;
 pub mod ledger_at;

@@ -4,6 +4,7 @@ use crate::{
     assemble::{self, AssembleError, Assembled},
     checker::{self, Violation},
     digest::Digests,
+    engine_log::EngineLog,
     observe::{self, Queue},
     outcome::{Claim, Figure, Outcome, evaluate},
     record::{DigestScope, FieldValue, Fields, Record},
@@ -18,7 +19,7 @@ use plimsoll_core::{
     backend::BackendError,
     decision::{self, DecisionSink, Digest, Value},
     engine::{
-        serving::{Limits, Pace, ServeEnd, Watchers},
+        serving::{Limits, Pace, ServeEnd, Watcher, Watchers},
         startup::{Refused, StartEnd},
     },
     figure::FigureValue,
@@ -48,6 +49,8 @@ pub struct ScenarioRun {
     pub digests: Digests,
     /// Its decision log.
     pub log: Log,
+    /// What the engine would log, where that was asked for.
+    pub engine_log: Option<String>,
     text: Vec<u8>,
 }
 
@@ -118,6 +121,8 @@ pub struct RunOptions<'a> {
     pub record: Option<Recording<'a>>,
     /// How much the log tells. More enters the digests of this run.
     pub detail: LogDetail,
+    /// Whether the engine's own log is written.
+    pub engine_log: bool,
     /// What of the log is kept in memory.
     pub kept: Kept,
     /// Whether quiet stretches of decode are skipped; the log is the same.
@@ -137,6 +142,7 @@ impl Default for RunOptions<'_> {
             detail,
             kept: Kept::default(),
             pace: Pace::default(),
+            engine_log: false,
             interrupted: &|| false,
         }
     }
@@ -216,6 +222,9 @@ pub fn run_with(
         }
     };
     let (ran, mut machine) = start::run_by(&assembled.case, options.readings, make, &mut sink)?;
+    let mut engine_log = options.engine_log.then(|| EngineLog::new(&assembled, &ran));
+    let mut watchers = Watchers::default();
+    watchers.0.extend(engine_log.iter_mut().map(|one| one as &mut dyn Watcher));
     let served = match scenario.clients() {
         Some(mut clients) if ran.start.end == StartEnd::Ready => {
             let changes = scenario.timed_changes(machine.ranks());
@@ -228,7 +237,8 @@ pub fn run_with(
                 },
                 detail: options.detail,
                 pace: options.pace,
-                watcher: &mut Watchers::default(),
+                slo: scenario.slo.into(),
+                watcher: &mut watchers,
                 interrupted: options.interrupted,
             };
             Some(serve::serve(&assembled, &ran, machine.as_mut(), load, &mut sink)?)
@@ -248,7 +258,20 @@ pub fn run_with(
         return Err(RunError::Checker(violation));
     }
     let digests = log.digests.clone();
-    Ok(ScenarioRun { scenario, assembled, ran, served, outcome, claims, digests, log, text })
+    let usage = served.as_ref().map(|run| run.served.totals.usage);
+    let engine_log = engine_log.map(|one| one.finish(usage, &log));
+    Ok(ScenarioRun {
+        scenario,
+        assembled,
+        ran,
+        served,
+        outcome,
+        claims,
+        digests,
+        log,
+        engine_log,
+        text,
+    })
 }
 
 /// Field of the header of a live run, and its value.

@@ -6,6 +6,7 @@ use plimsoll_core::{
     backend::Rank,
     decision::Record,
     engine::{
+        metrics::Slo,
         serving::{Arrival, Clients, Limits, Pace, Sampling, ServeEnd, Watchers},
         startup::StartEnd,
     },
@@ -130,9 +131,9 @@ fn run(case: &Assembled, change: impl Fn(&mut MachineSpec)) -> ServeEnd {
     let mut clients = Burst::of(12);
     let interrupted = &|| false;
     let detail = LogDetail::Slots;
-    let (pace, watcher) = (Pace::default(), &mut Watchers::default());
-    let load =
-        Load { clients: &mut clients, changes: &[], limits, detail, pace, watcher, interrupted };
+    let (pace, slo, watcher) = (Pace::default(), Slo::default(), &mut Watchers::default());
+    let clients = &mut clients;
+    let load = Load { clients, changes: &[], limits, detail, pace, slo, watcher, interrupted };
     let served = serve(case, &ran, machine.as_mut(), load, &mut records).unwrap();
     closes(&machine, capacity);
     served.served.end

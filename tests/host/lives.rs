@@ -9,6 +9,7 @@ use plimsoll_core::{
     backend::{Backend, BackendError, Rank},
     decision::Record,
     engine::{
+        metrics::Slo,
         serving::{Limits, Pace, ServeEnd, Watchers},
         startup::StartEnd,
     },
@@ -94,9 +95,9 @@ fn live(
             Limits { max_steps: scenario.limits.max_steps, max_time: scenario.limits.max_time };
         let (changes, interrupted) = (changes.as_slice(), &|| false);
         let detail = plimsoll_core::sched::LogDetail::Decisions;
-        let (pace, watcher) = (Pace::default(), &mut Watchers::default());
-        let load =
-            Load { clients: &mut clients, changes, limits, detail, pace, watcher, interrupted };
+        let (pace, slo, watcher) = (Pace::default(), Slo::default(), &mut Watchers::default());
+        let clients = &mut clients;
+        let load = Load { clients, changes, limits, detail, pace, slo, watcher, interrupted };
         let run = serve(&assembled, &ran, machine.as_mut(), load, &mut records);
         end = Some(run.map_err(|e| text(&e))?.served.end);
     }

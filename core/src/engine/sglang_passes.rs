@@ -181,11 +181,7 @@ impl SglangPasses {
 
 impl PassTapes for SglangPasses {
     fn tapes(&mut self, pass: &Pass) -> Vec<Rc<Tape>> {
-        // The rest of a decode pass does not depend on what its requests hold.
-        let key = match pass.mode {
-            Mode::Decode => Pass { prefix_tokens: 0, longest: 0, ..*pass },
-            Mode::Prefill | Mode::Mixed => Pass { longest: 0, ..*pass },
-        };
+        let key = without_index(pass);
         let mut tapes: Vec<_> = self.metadata(pass).into_iter().collect();
         if let Some(kept) = self.kept.get(&key) {
             tapes.extend_from_slice(kept);
@@ -200,8 +196,25 @@ impl PassTapes for SglangPasses {
         tapes
     }
 
+    fn key(&self, pass: &Pass) -> Pass {
+        match self.batch(pass).inputs {
+            StepInputs::Static => without_index(pass),
+            StepInputs::New if self.inputs.backend.has_page_table() => *pass,
+            StepInputs::New => Pass { longest: 0, ..*pass },
+        }
+    }
+
     fn repeats(&self, pass: &Pass) -> u64 {
         self.batch(pass).repeats()
+    }
+}
+
+/// The pass without what only the index of the keys depends on.
+fn without_index(pass: &Pass) -> Pass {
+    match pass.mode {
+        // A decode pass does not depend on what its requests hold.
+        Mode::Decode => Pass { prefix_tokens: 0, longest: 0, ..*pass },
+        Mode::Prefill | Mode::Mixed => Pass { longest: 0, ..*pass },
     }
 }
 

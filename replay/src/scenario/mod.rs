@@ -35,7 +35,7 @@ pub use schema::json_schema;
 pub use time::Rate;
 pub use types::{
     Capacity, Device, DeviceProperties, Limits, Machine, Model, ModelFigures, ModelSource,
-    Readings, Scenario,
+    Readings, Scenario, SloLimits,
 };
 pub use value::{PerRank, Reading};
 

@@ -66,20 +66,19 @@ pub(crate) fn add(outcome: &mut Outcome, run: &ServedRun) {
         }
     }
     put("duration", Figure::Duration(totals.at));
+    for (name, figure) in super::measured::figures(&run.metrics) {
+        put(name, figure);
+    }
     if let ServeEnd::OutOfMemory(failure) = &run.served.end {
         add_death(outcome, failure, totals.at, totals.steps);
     }
 }
 
-fn counts(totals: &Totals) -> [(&'static str, u64); 13] {
+fn counts(totals: &Totals) -> [(&'static str, u64); 9] {
     [
-        ("finished_requests", totals.finished),
-        ("refused_requests", totals.refused),
-        ("aborted_requests", totals.aborted),
         ("steps", totals.steps),
         ("prefill_steps", totals.prefill_steps),
         ("decode_steps", totals.decode_steps),
-        ("retractions", totals.retractions),
         ("evicted_tokens", totals.evicted_tokens),
         ("peak_used_tokens", totals.peak_used_tokens),
         ("used_tokens_at_end", totals.usage.used()),

@@ -12,6 +12,7 @@ mod pass;
 mod quiet;
 mod rank_memory;
 mod served;
+mod settled;
 mod slot_log;
 #[cfg(test)]
 mod tests;
@@ -41,6 +42,7 @@ use log::{PassRecord, ServingLog};
 use pass::Demand;
 use quiet::Settled;
 use rank_memory::{PassStopped, RankMemory};
+use settled::{Known, Play};
 use std::collections::{BTreeMap, VecDeque};
 
 /// What a run may at most take.
@@ -105,6 +107,8 @@ struct Server<'m, 'a> {
     /// other.
     ends: VecDeque<Nanos>,
     next_change: usize,
+    /// Passes that need not be played.
+    known: Known,
     /// The latest pass, where it could be repeated.
     settled: Option<Settled>,
     /// Times of the passes of a quiet stretch; kept for its room.
@@ -160,6 +164,7 @@ impl<'m, 'a> Server<'m, 'a> {
             now: Nanos(0),
             ends: VecDeque::new(),
             next_change: 0,
+            known: Known::default(),
             settled: None,
             times: Vec::new(),
             idle: 0,
@@ -283,17 +288,14 @@ impl<'m, 'a> Server<'m, 'a> {
         let usage = self.parts.scheduler.usage();
         self.totals.see(usage);
         self.totals.largest_chunk = self.totals.largest_chunk.max(pass.tokens);
-        let tapes = self.parts.tapes.tapes(&pass);
-        self.totals.see_tapes(&tapes);
         self.settled = None;
-        let settles = self.play(&pass, &tapes)?;
+        let Play { peak, reserved, settles, .. } = self.allocate(&pass)?;
         let shape = Pass::shape(batch);
         let time = self.parts.time.time(&shape);
         let (mode, tokens, requests) = (pass.mode, pass.tokens, pass.requests);
         let report = self.backend.execute(&StepWork { mode, tokens, requests, time })?;
         let at = self.next_launch();
         self.ends.push_back(Nanos(at.0.saturating_add(report.elapsed.0)));
-        let (peak, reserved) = self.peaks();
         let free = self.least_free()?;
         self.totals.see_free(free);
         if settles && mode == Mode::Decode {
@@ -327,6 +329,28 @@ impl<'m, 'a> Server<'m, 'a> {
             Mode::Decode => self.totals.decode_steps += 1,
         }
         Ok(())
+    }
+
+    /// What the pass allocates and frees, on every rank.
+    fn allocate(&mut self, pass: &Pass) -> Result<Play, ServeEnd> {
+        let key = self.parts.tapes.key(pass);
+        let play = match self.known.get(&key) {
+            Some(play) => play,
+            None => {
+                let tapes = self.parts.tapes.tapes(pass);
+                let largest = tapes.iter().filter_map(|tape| tape.largest());
+                let largest = largest.map(|live| live.bytes).max().unwrap_or_default();
+                // Of a pass that fails, too.
+                self.totals.see_request(largest);
+                let settles = self.play(pass, &tapes)?;
+                let (peak, reserved) = self.peaks();
+                let play = Play { peak, reserved, largest, settles };
+                self.known.note(key, play);
+                play
+            }
+        };
+        self.totals.see_request(play.largest);
+        Ok(play)
     }
 
     /// Plays a pass on every rank; the first that fails ends the server. Answers whether every allocator is

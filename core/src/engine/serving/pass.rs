@@ -91,6 +91,11 @@ pub trait PassTapes {
     /// runs.
     fn tapes(&mut self, pass: &Pass) -> Vec<Rc<Tape>>;
 
+    /// The pass without what its tapes do not depend on: passes with the same key have the same tapes.
+    fn key(&self, pass: &Pass) -> Pass {
+        *pass
+    }
+
     /// Decode passes of the same requests after this one, each with one token more of every request, whose
     /// buffers are the same once each is rounded up to 512 bytes; they never shrink. It may say fewer than
     /// there are.

@@ -148,7 +148,9 @@ impl Server<'_, '_> {
     fn see_largest(&mut self, pass: &Pass) {
         if self.parts.tapes.repeats(pass) < u64::MAX {
             let tapes = self.parts.tapes.tapes(pass);
-            self.totals.see_tapes(&tapes);
+            let largest = tapes.iter().filter_map(|tape| tape.largest());
+            let largest = largest.map(|live| live.bytes).max();
+            self.totals.see_request(largest.unwrap_or_default());
         }
     }
 

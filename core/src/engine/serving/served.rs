@@ -3,10 +3,8 @@
 use super::rank_memory::OutOfMemoryAt;
 use crate::{
     sched::{Decision, Fatal, Finish, Mode, Usage},
-    tape::Tape,
     units::{Bytes, Nanos},
 };
-use std::rc::Rc;
 
 /// How a run ended.
 #[derive(Clone, PartialEq, Debug)]
@@ -134,9 +132,8 @@ impl Totals {
         self.least_free = Some(self.least_free.map_or(free, |least| least.min(free)));
     }
 
-    pub(super) fn see_tapes(&mut self, tapes: &[Rc<Tape>]) {
-        let largest = tapes.iter().filter_map(|tape| tape.largest()).map(|live| live.bytes).max();
-        self.largest_request = self.largest_request.max(largest.unwrap_or_default());
+    pub(super) fn see_request(&mut self, largest: Bytes) {
+        self.largest_request = self.largest_request.max(largest);
     }
 
     pub(super) fn see(&mut self, usage: Usage) {

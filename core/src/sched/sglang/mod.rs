@@ -33,12 +33,12 @@ pub use config::{
     PriorityOrder, QueuePolicy, SglangConfig, SwaOptions, TooLong,
 };
 pub use detail::{BudgetView, Consideration, Considered, Placed, Preemption, TurnDetail, Verdict};
+pub use ratio::NewTokenRatio;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use self::{
     cache::{Cache, Slots},
-    ratio::NewTokenRatio,
     request::{Idx, Slab},
     rules::Rules,
 };
