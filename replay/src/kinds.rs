@@ -70,7 +70,7 @@ const WITH_A_PASS: &[&str] = &[
 ];
 
 /// Every kind, in the order of a server's life.
-pub const KINDS: [Kind; 40] = [
+pub const KINDS: [Kind; 43] = [
     kind(
         "capacity_read",
         Rank,
@@ -152,6 +152,25 @@ pub const KINDS: [Kind; 40] = [
     ),
     kind("evicted", Server, &["step", "asked_tokens", "freed_tokens"], "the prefix cache gives slots back")
         .or(&["asked_window_tokens", "freed_window_tokens"]),
+    kind(
+        "backed_up",
+        Server,
+        &["step", "tokens", "stored_tokens"],
+        "a node of the prefix cache is copied to the host tier; 0 are stored where that has no room",
+    ),
+    kind(
+        "loaded_back",
+        Server,
+        &["step", "request", "host_tokens", "loaded_tokens"],
+        "what only the host holds of a request's prefix gets slots again; 0 are loaded where it is computed \
+         again: too short, or no slots",
+    ),
+    kind(
+        "evicted_host",
+        Server,
+        &["step", "asked_tokens", "freed_tokens"],
+        "the host tier gives copies up",
+    ),
     kind(
         "retracted",
         Server,

@@ -186,6 +186,8 @@ const SINGLE: &[FigureSpec] = &[
         "51000",
         "Window slots taken back from the prefix cache (window hybrids).",
     ),
+    spec("backed_up_tokens", Count, "96000", "Slots copied to the host (hierarchical cache)."),
+    spec("loaded_back_tokens", Count, "32000", "Slots loaded from the host (hierarchical cache)."),
     spec("peak_used_tokens", Count, "16095", "Most slots in use."),
     spec("peak_used_window_tokens", Count, "12876", "Most window slots in use (window hybrids)."),
     spec(

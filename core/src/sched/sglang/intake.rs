@@ -7,7 +7,7 @@ use super::{
     swa::WindowState,
 };
 use crate::{
-    kv::{NodeId, Runs},
+    kv::{HostHit, NodeId, Runs},
     sched::{Decision, Finish, Mode, NewRequest, RequestId},
 };
 
@@ -85,6 +85,8 @@ impl SglangScheduler {
             extend: 0,
             prefix: 0,
             node: NodeId::ROOT,
+            host: HostHit::NONE,
+            inserted: 0,
             protected: 0,
             window: WindowState::default(),
             chunks: 0,

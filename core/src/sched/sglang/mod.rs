@@ -2,8 +2,8 @@
 //!
 //! The rules of 0.5.8 and 0.5.23 were learned by running the engine, step by step; `rules` says which
 //! release has which. One scheduler process with plain attention or a sliding window in some layers (`swa`):
-//! a host cache and speculative decoding have no place here yet. They would come as other forms of the pool
-//! (`memory`) and as a step between the queue and the budget (`prefill`).
+//! speculative decoding has no place here yet. It would come as a step between the queue and the budget
+//! (`prefill`).
 //!
 //! Known and left as the engine has it: in 0.5.8 an idle server whose first request was refused for lack of
 //! slots idles for ever, and requests that were preempted for a batch that then failed are lost.
@@ -13,6 +13,7 @@ mod cache;
 mod config;
 mod decode;
 mod detail;
+mod host;
 mod ignore_eos;
 mod intake;
 mod memory;
@@ -80,6 +81,10 @@ pub struct StateView {
     pub batch_is_full: bool,
     /// Free rows of the request table.
     pub free_rows: u64,
+    /// Free slots of the host tier.
+    pub host_available: u64,
+    /// Copies to the host tier whose end the loop has not looked at yet.
+    pub pending_writes: u64,
 }
 
 /// The scheduler.
@@ -122,18 +127,20 @@ impl SglangScheduler {
     pub fn new(config: SglangConfig) -> Result<Self, ConfigError> {
         config.check()?;
         let rules = Rules::of(config.version);
+        let page_size = config.page_size;
         let tree = match (config.prefix_cache, config.window_len()) {
-            (PrefixCache::Radix(_), Some(window)) => {
-                Some(Cache::Swa(SwaTree::new(config.page_size, window)))
-            }
-            (PrefixCache::Radix(eviction), None) => {
-                Some(Cache::Radix(RadixTree::new(TreeOptions {
-                    page_size: config.page_size,
-                    eviction,
-                    clock: rules.tree_clock(),
-                })))
-            }
             (PrefixCache::Off, _) => None,
+            // A hybrid's cache knows neither strategies nor a host tier.
+            (_, Some(window)) => Some(Cache::Swa(SwaTree::new(page_size, window))),
+            (PrefixCache::Radix(eviction), None) => {
+                let clock = rules.tree_clock();
+                Some(Cache::Radix(RadixTree::new(TreeOptions { page_size, eviction, clock })))
+            }
+            (PrefixCache::Hierarchical(eviction, host), None) => {
+                let clock = rules.tiered_tree_clock();
+                let options = TreeOptions { page_size, eviction, clock };
+                Some(Cache::Radix(RadixTree::with_host(options, host)))
+            }
         };
         let (page, order) = (config.page_size, rules.page_free());
         let slots = match config.swa {
@@ -191,6 +198,8 @@ impl SglangScheduler {
             new_token_ratio: self.ratio.now(),
             batch_is_full: self.batch_is_full,
             free_rows: self.rows.available(),
+            host_available: self.tiered().map_or(0, RadixTree::host_available),
+            pending_writes: self.tiered().map_or(0, RadixTree::pending_writes),
         }
     }
 
@@ -214,6 +223,9 @@ impl SglangScheduler {
     ///
     /// Source: SGLang `Scheduler.get_next_batch_to_run`.
     fn next_batch(&mut self) -> Result<Option<Launched>, Fatal> {
+        if self.rules.polls_each_turn() {
+            self.acknowledge_transfers();
+        }
         let before = self.chunked;
         self.stash_chunked()?;
         self.merge_last(before);
@@ -313,6 +325,7 @@ impl Scheduler for SglangScheduler {
     fn turn(&mut self, log: &mut Vec<Decision>) -> Result<Turn, Fatal> {
         self.detail = TurnDetail::default();
         let batch = self.next_batch();
+        let batch = self.host_death().map_or(batch, Err);
         self.tell_slots(&[]);
         log.append(&mut self.log);
         let Some(batch) = batch? else { return Ok(Turn::Idle) };

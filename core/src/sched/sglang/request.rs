@@ -5,7 +5,7 @@ use super::{
     swa::WindowState,
 };
 use crate::{
-    kv::{NodeId, Run, Runs},
+    kv::{HostHit, NodeId, Run, Runs},
     sched::{EosRule, Finish, RequestId},
 };
 
@@ -55,6 +55,10 @@ pub(super) struct Request {
     pub(super) prefix: u64,
     /// Node of the prefix cache that it holds, or found.
     pub(super) node: NodeId,
+    /// What of its prefix follows in the host tier; looked up before each admission.
+    pub(super) host: HostHit,
+    /// Leading tokens that it has inserted into the prefix cache (`cache_inserted_len`).
+    pub(super) inserted: u64,
     /// Leading tokens that the prefix cache owns (`cache_protected_len`).
     pub(super) protected: u64,
     /// What it remembers of its window slots, in a hybrid.
@@ -116,6 +120,7 @@ impl Request {
         self.prefix = 0;
         self.extend = 0;
         self.node = NodeId::ROOT;
+        self.inserted = 0;
         self.protected = 0;
         self.window.mark = None;
         self.retracted = true;

@@ -20,7 +20,7 @@ use node::{Node, Window};
 
 use super::PerPool;
 use crate::kv::{
-    Cursor, Match, NodeId, Runs,
+    Cursor, HostHit, Match, NodeId, Runs,
     radix::{ChildKey, heavy_first},
 };
 
@@ -108,7 +108,7 @@ impl SwaTree {
     /// Source: SGLang 0.5.8 `SWARadixCache.match_prefix`.
     pub fn match_prefix(&mut self, namespace: u64, ids: Cursor<'_>) -> Match {
         let mut rest = ids.limit(ids.left() / self.page_size * self.page_size);
-        let mut here = Match { node: NodeId::ROOT, len: 0 };
+        let mut here = Match { node: NodeId::ROOT, len: 0, host: HostHit::NONE };
         let mut best = here;
         // Tokens alive since the last tombstone; `None` before the first one.
         let mut alive: Option<u64> = None;
@@ -122,7 +122,7 @@ impl SwaTree {
             }
             let (whole, common) = (self.at(child).key.len(), self.common(child, rest));
             let node = if common < whole { self.split(child, common) } else { child };
-            here = Match { node, len: here.len + common };
+            here = Match { node, len: here.len + common, host: HostHit::NONE };
             if !tombstone {
                 alive = alive.map(|tokens| tokens + common);
             }
