@@ -44,7 +44,7 @@ fn check_serving(scenario: &Scenario) -> Result<(), TestCaseError> {
         if let Some(arrival) = arrival {
             prop_assert_eq!(arrival.request.id.0, number);
             prop_assert!(!arrival.request.prompt.is_empty() && arrival.request.output_len > 0);
-            clients.finished(arrival.request.id, Finish::Stop, at);
+            clients.finished(arrival.request.id, Finish::Stop, 1, at);
         }
     }
     Ok(())

@@ -47,7 +47,7 @@ fn arrivals(clients: &mut impl Clients, service: Nanos) -> Vec<Arrival> {
             }
             (_, Some(end)) => {
                 ends.retain(|other| *other != end);
-                clients.finished(end.1, Finish::Stop, Nanos(end.0));
+                clients.finished(end.1, Finish::Stop, 1, Nanos(end.0));
             }
             (_, None) => break,
         }
@@ -73,9 +73,9 @@ fn a_closed_loop_sends_the_next_when_one_ends() {
     assert_eq!((clients.take(Nanos(u64::MAX)), clients.next_at()), (None, None));
     assert!(!clients.is_done());
     // An end that no client waits for changes nothing.
-    clients.finished(RequestId(77), Finish::Abort, Nanos(5));
+    clients.finished(RequestId(77), Finish::Abort, 1, Nanos(5));
     assert_eq!(clients.next_at(), None);
-    clients.finished(RequestId(1), Finish::Abort, Nanos(9));
+    clients.finished(RequestId(1), Finish::Abort, 1, Nanos(9));
     assert_eq!(clients.next_at(), Some(Nanos(9)));
 }
 
@@ -253,7 +253,7 @@ fn requests_are_drawn_lazily() {
     let mut now = 0;
     while let Some(arrival) = clients.take(Nanos(now)) {
         now += 1;
-        clients.finished(arrival.request.id, Finish::Length, Nanos(now));
+        clients.finished(arrival.request.id, Finish::Length, 1, Nanos(now));
     }
     assert!(clients.is_done());
     assert_eq!(clients.sent(), 100_000);

@@ -56,7 +56,7 @@ pub(crate) fn add(outcome: &mut Outcome, run: &ServedRun) {
     }
 }
 
-fn counts(totals: &Totals) -> [(&'static str, u64); 13] {
+fn counts(totals: &Totals) -> [(&'static str, u64); 14] {
     [
         ("finished_requests", totals.finished),
         ("refused_requests", totals.refused),
@@ -66,6 +66,7 @@ fn counts(totals: &Totals) -> [(&'static str, u64); 13] {
         ("decode_steps", totals.decode_steps),
         ("retractions", totals.retractions),
         ("evicted_tokens", totals.evicted_tokens),
+        ("cached_tokens", totals.cached_tokens),
         ("peak_used_tokens", totals.peak_used_tokens),
         ("used_tokens_at_end", totals.usage.used()),
         ("running_at_end", totals.usage.running),

@@ -29,7 +29,7 @@ use crate::{
         caching_allocator::{AddressOrder, History, Options, Setup},
         ledger::Account,
     },
-    sched::{Batch, Decision, LogDetail, Mode, RequestId, Scheduler, Turn},
+    sched::{Batch, Decision, Finish, LogDetail, Mode, RequestId, Scheduler, Turn},
     units::{Bytes, Nanos},
 };
 use cascade::Moment;
@@ -236,13 +236,15 @@ impl<'m, 'a> Server<'m, 'a> {
             self.log.decision(decision, step, self.now);
             self.totals.count(decision);
             let over = match decision {
-                Decision::Finished { request, finish, .. } => Some((*request, *finish)),
-                Decision::Refused { request, .. } => Some((*request, crate::sched::Finish::Abort)),
+                Decision::Finished { request, finish, outputs } => {
+                    Some((*request, *finish, *outputs))
+                }
+                Decision::Refused { request, .. } => Some((*request, Finish::Abort, 0)),
                 _ => None,
             };
-            if let Some((request, finish)) = over {
+            if let Some((request, finish, outputs)) = over {
                 self.demands.remove(&request);
-                self.parts.clients.finished(request, finish, self.now);
+                self.parts.clients.finished(request, finish, outputs, self.now);
             }
         }
         decisions.iter().any(|decision| !decision.is_of_slots())

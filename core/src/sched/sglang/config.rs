@@ -1,6 +1,10 @@
 //! What a scheduler is started with.
 
-use crate::{kv::EvictionPolicy, kv::Runs, policy::sglang::version::Version, sched::RequestId};
+use crate::{
+    kv::{EvictionPolicy, Run, Runs},
+    policy::sglang::version::Version,
+    sched::RequestId,
+};
 
 /// Largest pool, tokens: sums of a batch stay far from overflow.
 pub(super) const MAX_POOL: u64 = 1 << 48;
@@ -121,6 +125,21 @@ impl OutputIds {
             return self.eos;
         }
         self.first.wrapping_add(request.0.wrapping_mul(self.stride)).wrapping_add(k)
+    }
+
+    /// What a request made in `count` steps, its end of sequence included where it came that far: what the
+    /// next turn of a conversation repeats.
+    #[must_use]
+    pub fn made(self, request: RequestId, count: u64, output_len: u64) -> Runs {
+        let before = output_len.saturating_sub(1).min(count);
+        let mut made = self.outputs(request, before);
+        if count > before {
+            made.push_value(self.token(request, before, output_len));
+            // A request that ignores its end goes on behind it.
+            let after = self.token(request, before + 1, 0);
+            made.push(Run { first: after, len: count - before - 1 });
+        }
+        made
     }
 
     /// The first `count` outputs of a request that made more than that: the next turn's prompt.
