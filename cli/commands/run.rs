@@ -34,7 +34,8 @@ type Ended = Result<ScenarioRun, Failure>;
 /// Runs every file and says what holds.
 pub fn run(args: &RunArgs, format: Format, output: &Output) -> Result<u8, Failure> {
     supported(args)?;
-    let overrides = overrides(&args.set)?;
+    let set = all_of_set(args)?;
+    let overrides = overrides(&set)?;
     let (files, mut broken) = files(&args.scenarios);
     for (flag, given) in [("--record", &args.record), ("--svg", &args.views.svg)] {
         if given.is_some() && files.len() != 1 {
@@ -46,7 +47,10 @@ pub fn run(args: &RunArgs, format: Format, output: &Output) -> Result<u8, Failur
     let (mut results, mut lost) = (Vec::new(), false);
     for ended in all(&files, &overrides, args, &interrupt) {
         match ended {
-            Ok(run) => results.push(run),
+            Ok(run) => {
+                run.imports.iter().for_each(|told| output::note(&told.to_string()));
+                results.push(run);
+            }
             Err(failure) => {
                 broken |= failure.code == exit::BAD_INPUT;
                 lost |= failure.code == exit::NO_DEVICE;
@@ -140,7 +144,14 @@ fn one(file: &Path, overrides: &[Override], args: &RunArgs, interrupt: &Interrup
         Detail::Slots => LogDetail::Slots,
     };
     let (interrupted, machine): (&dyn Fn() -> bool, _) = (&interrupted, &machine);
-    let mut options = RunOptions { machine, readings, record: None, detail, interrupted };
+    let mut options = RunOptions {
+        machine,
+        readings,
+        record: None,
+        detail,
+        strict_input: args.strict_input,
+        interrupted,
+    };
     let Some(path) = &args.record else {
         return run_with(scenario, file, options).map_err(ended);
     };
@@ -152,9 +163,25 @@ fn one(file: &Path, overrides: &[Override], args: &RunArgs, interrupt: &Interrup
         out: &mut out,
         scenario_text: &text,
         scenario_file: file.display().to_string(),
-        overrides: args.set.clone(),
+        overrides: overrides.iter().map(ToString::to_string).collect(),
     });
     run_with(scenario, file, options).map_err(ended)
+}
+
+/// What is set, with the workload that replaces the scenario's: a recording then has all of it.
+fn all_of_set(args: &RunArgs) -> Result<Vec<String>, Failure> {
+    let mut set = args.set.clone();
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    if let Some(file) = &args.trace {
+        let cannot = |error| Failure::input(format!("cannot read `{}`: {error}", file.display()));
+        let file = fs::canonicalize(file).map_err(cannot)?;
+        let file = quoted(&file.display().to_string());
+        set.push(format!("workload={{trace: {{file: {file}}}}}"));
+    }
+    if let Some(command) = &args.bench {
+        set.push(format!("workload={{bench: {}}}", quoted(command)));
+    }
+    Ok(set)
 }
 
 fn overrides(set: &[String]) -> Result<Vec<Override>, Failure> {

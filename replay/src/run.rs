@@ -12,6 +12,7 @@ use crate::{
     start::{self, CaseError, Machine, MakeMachine, Ran, Readings},
     start_death,
     wire::{Closing, Log, LogWriter, WireError},
+    workload::{Told, TraceError},
 };
 use plimsoll_backend_sim::MachineSpec;
 use plimsoll_core::{
@@ -48,6 +49,8 @@ pub struct ScenarioRun {
     pub digests: Digests,
     /// Its decision log.
     pub log: Log,
+    /// What became of the files of its workload.
+    pub imports: Vec<Told>,
     text: Vec<u8>,
 }
 
@@ -60,6 +63,9 @@ pub enum RunError {
     /// Readings that cannot be.
     #[error(transparent)]
     Case(#[from] CaseError),
+    /// A recorded workload that cannot be read.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
     /// A load that cannot be put on this server.
     #[error(transparent)]
     Serve(#[from] ServeError),
@@ -108,6 +114,9 @@ impl ScenarioRun {
 /// `detail` in the header of a log that tells every slot; such a log without one of them is wrong.
 pub const DETAIL_SLOTS: &str = "slots";
 
+/// Field of the header with the hashes of the workload's files.
+pub(crate) const TRACES: &str = "trace_sha256";
+
 /// How a scenario is run.
 pub struct RunOptions<'a> {
     /// Builds the machine.
@@ -118,6 +127,8 @@ pub struct RunOptions<'a> {
     pub record: Option<Recording<'a>>,
     /// How much the log tells. More enters the digests of this run.
     pub detail: LogDetail,
+    /// Whether a row of a recorded workload that cannot be read ends the run.
+    pub strict_input: bool,
     /// Asked again and again: whether the user wants the run to end.
     pub interrupted: &'a dyn Fn() -> bool,
 }
@@ -126,7 +137,14 @@ impl Default for RunOptions<'_> {
     /// The simulator, to the end, nothing written.
     fn default() -> Self {
         let (readings, detail) = (Readings::Declared, LogDetail::default());
-        Self { machine: &start::simulator, readings, record: None, detail, interrupted: &|| false }
+        Self {
+            machine: &start::simulator,
+            readings,
+            record: None,
+            detail,
+            strict_input: false,
+            interrupted: &|| false,
+        }
     }
 }
 
@@ -162,9 +180,11 @@ pub fn run_with(
     options: RunOptions<'_>,
 ) -> Result<ScenarioRun, RunError> {
     let assembled = assemble::of_scenario(&scenario, file)?;
+    let traces = scenario.traces(file, options.strict_input)?;
+    let imports: Vec<Told> = traces.iter().map(|trace| trace.told.clone()).collect();
     let queue = Queue::default();
     let how = (options.detail, options.readings, queue.clone());
-    let mut sink = RunSink::new(&scenario, options.record, how)?;
+    let mut sink = RunSink::new(&scenario, &imports, options.record, how)?;
     let make = |spec: &MachineSpec| -> Result<Machine, CaseError> {
         let machine = (options.machine)(spec)?;
         match options.readings {
@@ -173,7 +193,7 @@ pub fn run_with(
         }
     };
     let (ran, mut machine) = start::run_by(&assembled.case, options.readings, make, &mut sink)?;
-    let served = match scenario.clients() {
+    let served = match scenario.clients(&traces) {
         Some(mut clients) if ran.start.end == StartEnd::Ready => {
             let changes = scenario.timed_changes(machine.ranks());
             let load = Load {
@@ -201,7 +221,18 @@ pub fn run_with(
     if let Some(violation) = checker::check(&log).into_iter().next() {
         return Err(RunError::Checker(violation));
     }
-    Ok(ScenarioRun { scenario, assembled, ran, served, outcome, claims, digests, log, text })
+    Ok(ScenarioRun {
+        scenario,
+        assembled,
+        ran,
+        served,
+        outcome,
+        claims,
+        digests,
+        log,
+        imports,
+        text,
+    })
 }
 
 /// Field of the header of a live run, and its value.
@@ -239,12 +270,17 @@ struct RunSink<'a> {
 impl<'a> RunSink<'a> {
     fn new(
         scenario: &Scenario,
+        imports: &[Told],
         record: Option<Recording<'a>>,
         (detail, readings, observed): (LogDetail, Readings, Queue),
     ) -> Result<Self, WireError> {
         let mut header = Fields::default();
         header.push(DigestScope::Decisions, "scenario", scenario.name.as_str());
         header.push(DigestScope::Decisions, "seed", scenario.seed);
+        if !imports.is_empty() {
+            let hashes: Vec<String> = imports.iter().map(|told| told.sha256.clone()).collect();
+            header.push(DigestScope::Decisions, TRACES, hashes);
+        }
         if detail == LogDetail::Slots {
             header.push(DigestScope::Decisions, "detail", DETAIL_SLOTS);
         }

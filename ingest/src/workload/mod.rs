@@ -72,23 +72,26 @@ impl Format {
         Self::SglangBench,
     ];
 
+    /// Every name.
+    pub const NAMES: [&'static str; 12] = [
+        "mooncake",
+        "alibaba",
+        "azure",
+        "burstgpt",
+        "sharegpt",
+        "vidur",
+        "llmservingsim",
+        "mooncake-delta",
+        "agentic-mooncake",
+        "plimsoll",
+        "vllm-bench",
+        "sglang-bench",
+    ];
+
     /// Its name in scenarios and on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Mooncake => "mooncake",
-            Self::Alibaba => "alibaba",
-            Self::Azure => "azure",
-            Self::BurstGpt => "burstgpt",
-            Self::ShareGpt => "sharegpt",
-            Self::Vidur => "vidur",
-            Self::LlmServingSim => "llmservingsim",
-            Self::MooncakeDelta => "mooncake-delta",
-            Self::AgenticMooncake => "agentic-mooncake",
-            Self::Plimsoll => "plimsoll",
-            Self::VllmBench => "vllm-bench",
-            Self::SglangBench => "sglang-bench",
-        }
+        Self::NAMES[self as usize]
     }
 
     /// The format of that name.

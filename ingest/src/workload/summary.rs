@@ -2,7 +2,7 @@
 
 use super::trace::{BlockRun, Trace};
 use plimsoll_core::units::Nanos;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A distribution of lengths, tokens. Percentiles are values that occur: that of rank n p, rounded up.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -80,23 +80,35 @@ impl Summary {
     /// Of a trace, at its own speed.
     #[must_use]
     pub fn of(trace: &Trace) -> Self {
-        let waits: std::collections::BTreeSet<u32> =
-            trace.links.iter().map(|link| link.row).collect();
-        let own_time =
-            |(at, _): &(usize, _)| !u32::try_from(*at).is_ok_and(|at| waits.contains(&at));
-        let times = trace.rows.iter().enumerate().filter(own_time).map(|(_, row)| row.at);
-        let mut inputs: Vec<u64> = Vec::with_capacity(trace.rows.len());
-        for row in &trace.rows {
-            let before = row.history().and_then(|before| {
-                Some(inputs.get(before)? + u64::from(trace.rows.get(before)?.output))
-            });
-            inputs.push(before.unwrap_or(0) + u64::from(row.input));
-        }
-        let outputs = trace.rows.iter().map(|row| u64::from(row.output)).collect();
-        let mut summary = Self::new(times.collect(), inputs, outputs);
-        summary.prefix_share = prefix_share(trace.all_blocks());
+        let times: Vec<Nanos> = trace.rows.iter().map(|row| row.at).collect();
+        Self::of_rows(trace, &(0..trace.rows.len()).collect::<Vec<_>>(), &times)
+    }
+
+    /// Of some rows of a trace, by their indices in the order of the file, at these times by row.
+    #[must_use]
+    pub fn of_rows(trace: &Trace, rows: &[usize], times: &[Nanos]) -> Self {
+        let waits: BTreeSet<usize> = trace.links.iter().map(|link| link.row as usize).collect();
+        let own_time = |row: &&usize| !waits.contains(row);
+        let at = rows.iter().filter(own_time).filter_map(|row| times.get(*row)).copied();
+        let totals = inputs(trace);
+        let inputs = rows.iter().filter_map(|row| totals.get(*row)).copied().collect();
+        let output = |row: &usize| trace.rows.get(*row).map(|row| u64::from(row.output));
+        let mut summary = Self::new(at.collect(), inputs, rows.iter().filter_map(output).collect());
+        summary.prefix_share = prefix_share(rows.iter().flat_map(|row| trace.blocks(*row)));
         summary
     }
+}
+
+/// Prompts of all rows, tokens, history included.
+fn inputs(trace: &Trace) -> Vec<u64> {
+    let mut inputs: Vec<u64> = Vec::with_capacity(trace.rows.len());
+    for row in &trace.rows {
+        let before = row.history().and_then(|before| {
+            Some(inputs.get(before)? + u64::from(trace.rows.get(before)?.output))
+        });
+        inputs.push(before.unwrap_or(0) + u64::from(row.input));
+    }
+    inputs
 }
 
 /// Deviation over mean of the gaps between times in order.
@@ -112,10 +124,7 @@ fn gap_cv(times: &[Nanos]) -> Option<f64> {
 }
 
 /// Blocks that were there before. Ids are chained: one that was seen brings all before it.
-fn prefix_share(blocks: &[BlockRun]) -> Option<f64> {
-    if blocks.is_empty() {
-        return None;
-    }
+fn prefix_share<'b>(blocks: impl Iterator<Item = &'b BlockRun>) -> Option<f64> {
     let mut seen = Ids::default();
     let (mut all, mut new) = (0_u64, 0_u64);
     for run in blocks {
@@ -123,7 +132,7 @@ fn prefix_share(blocks: &[BlockRun]) -> Option<f64> {
         all += len;
         new += seen.add(run.first, run.first + len);
     }
-    Some((all - new) as f64 / all as f64)
+    (all > 0).then(|| (all - new) as f64 / all as f64)
 }
 
 /// A set of ids as ranges that do not touch: first to end, the end not in it.

@@ -100,12 +100,6 @@ impl Trace {
         self.blocks.get(from..to).unwrap_or_default()
     }
 
-    /// All runs of block ids, in the order of the rows.
-    #[must_use]
-    pub fn all_blocks(&self) -> &[BlockRun] {
-        &self.blocks
-    }
-
     /// Bytes that it takes, without what the lists have in reserve.
     #[must_use]
     pub const fn size(&self) -> usize {
