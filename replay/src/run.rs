@@ -19,7 +19,7 @@ use plimsoll_core::{
     backend::BackendError,
     decision::{self, DecisionSink, Digest, Value},
     engine::{
-        serving::{Limits, ServeEnd},
+        serving::{Limits, ServeEnd, Watchers},
         startup::{Refused, StartEnd},
     },
     figure::FigureValue,
@@ -204,6 +204,7 @@ pub fn run_with(
                     max_time: scenario.limits.max_time,
                 },
                 detail: options.detail,
+                watcher: &mut Watchers::default(),
                 interrupted: options.interrupted,
             };
             Some(serve::serve(&assembled, &ran, machine.as_mut(), load, &mut sink)?)

@@ -260,7 +260,7 @@ fn rules_of_steps_and_limits_find_what_breaks_them() {
                 set(at(log, "request_arrived", 1), "at_ns", 3600 * 1000 * MS);
             }),
             ("time goes back", |log| set(at(log, "request_arrived", 0), "at_ns", 3_u64)),
-            ("and the last pass ended at", |log| set(at(log, "finished", 0), "at_ns", 3_u64)),
+            ("and the last pass began at", |log| set(at(log, "finished", 0), "at_ns", 3_u64)),
             ("it is of step 90", |log| set(at(log, "evicted", 0), "step", 90_u64)),
             ("not used of a pool of", |log| set(at(log, "step", 0), "available_tokens", 9_999_u64)),
             ("requests run, and at most 1 may", |log| {

@@ -6,7 +6,7 @@ use plimsoll_core::{
     backend::Rank,
     decision::Record,
     engine::{
-        serving::{Arrival, Clients, Limits, Sampling, ServeEnd},
+        serving::{Arrival, Clients, Limits, Sampling, ServeEnd, Watchers},
         startup::StartEnd,
     },
     figure::FigureValue,
@@ -130,7 +130,8 @@ fn run(case: &Assembled, change: impl Fn(&mut MachineSpec)) -> ServeEnd {
     let mut clients = Burst::of(12);
     let interrupted = &|| false;
     let detail = LogDetail::Slots;
-    let load = Load { clients: &mut clients, changes: &[], limits, detail, interrupted };
+    let watcher = &mut Watchers::default();
+    let load = Load { clients: &mut clients, changes: &[], limits, detail, watcher, interrupted };
     let served = serve(case, &ran, machine.as_mut(), load, &mut records).unwrap();
     closes(&machine, capacity);
     served.served.end

@@ -9,7 +9,7 @@ use plimsoll_core::{
     backend::{Backend, BackendError, Rank},
     decision::Record,
     engine::{
-        serving::{Limits, ServeEnd},
+        serving::{Limits, ServeEnd, Watchers},
         startup::StartEnd,
     },
     memory::ledger::{Account, Ledger},
@@ -95,7 +95,8 @@ fn live(
             Limits { max_steps: scenario.limits.max_steps, max_time: scenario.limits.max_time };
         let (changes, interrupted) = (changes.as_slice(), &|| false);
         let detail = plimsoll_core::sched::LogDetail::Decisions;
-        let load = Load { clients: &mut clients, changes, limits, detail, interrupted };
+        let watcher = &mut Watchers::default();
+        let load = Load { clients: &mut clients, changes, limits, detail, watcher, interrupted };
         let run = serve(&assembled, &ran, machine.as_mut(), load, &mut records);
         end = Some(run.map_err(|e| text(&e))?.served.end);
     }

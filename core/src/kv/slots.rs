@@ -26,16 +26,28 @@ pub struct Extend {
     pub last: Option<u64>,
 }
 
+/// Free pages: which, or only how many.
+#[derive(Clone, Debug)]
+enum FreePages {
+    Known(FreeList),
+    Counted(u64),
+}
+
 /// Slots of one pool. Slot ids begin at `page_size`: page 0 is a dummy that is never handed out.
 ///
 /// Page size 1: a queue; freed slots go to the end and wait for their turn. Larger pages: a stack of page
 /// numbers; a request fills its last page before it takes another.
 ///
+/// No decision of a scheduler reads which slots are free, only how many. After [`Self::count_only`] the pool
+/// keeps that number alone, and the slot of a token is its position in its sequence: the slots of a request,
+/// of a cached prefix and of both together are one run each, whatever went on before.
+///
 /// Source: SGLang `TokenToKVPoolAllocator`, `PagedTokenToKVPoolAllocator`.
 #[derive(Clone, Debug)]
 pub struct SlotAllocator {
     page_size: u64,
-    free: FreeList,
+    pages: u64,
+    free: FreePages,
     order: PageFree,
     group: Option<Runs>,
     trace: SlotTrace,
@@ -46,8 +58,24 @@ impl SlotAllocator {
     #[must_use]
     pub fn new(tokens: u64, page_size: u64, order: PageFree) -> Self {
         let page_size = page_size.max(1);
-        let (free, trace) = (FreeList::new(1, tokens / page_size), SlotTrace::default());
-        Self { page_size, free, order, group: None, trace }
+        let pages = tokens / page_size;
+        let free = FreePages::Known(FreeList::new(1, pages));
+        Self { page_size, pages, free, order, group: None, trace: SlotTrace::default() }
+    }
+
+    /// From here on only the number of free slots is kept. Answers whether that is so: a pool of which slots
+    /// are handed out already goes on as it was.
+    pub fn count_only(&mut self) -> bool {
+        if self.available() == self.pages * self.page_size {
+            self.free = FreePages::Counted(self.pages);
+        }
+        self.counts_only()
+    }
+
+    /// Whether only the number of free slots is kept.
+    #[must_use]
+    pub const fn counts_only(&self) -> bool {
+        matches!(self.free, FreePages::Counted(_))
     }
 
     /// From here on every change is kept for [`Self::take_trace`].
@@ -63,13 +91,32 @@ impl SlotAllocator {
     /// Free slots.
     #[must_use]
     pub const fn available(&self) -> u64 {
-        self.free.len() * self.page_size
+        let pages = match &self.free {
+            FreePages::Known(list) => list.len(),
+            FreePages::Counted(pages) => *pages,
+        };
+        pages * self.page_size
     }
 
-    /// The free pages (slots where a page is one slot), in the order of being taken.
+    /// The free pages (slots where a page is one slot), in the order of being taken; `None` where they are
+    /// only counted.
     #[must_use]
-    pub const fn free_list(&self) -> &FreeList {
-        &self.free
+    pub const fn free_list(&self) -> Option<&FreeList> {
+        match &self.free {
+            FreePages::Known(list) => Some(list),
+            FreePages::Counted(_) => None,
+        }
+    }
+
+    /// Takes `count` of a counted pool's pages; says whether there were as many.
+    pub const fn take_counted(&mut self, count: u64) -> bool {
+        match &mut self.free {
+            FreePages::Counted(pages) if count <= *pages => {
+                *pages -= count;
+                true
+            }
+            FreePages::Counted(_) | FreePages::Known(_) => false,
+        }
     }
 
     /// Slots for the new tokens of each part, in order; `None` (and nothing taken) where they do not fit.
@@ -77,7 +124,11 @@ impl SlotAllocator {
         let page = self.page_size;
         let pages = |tokens: u64| tokens.div_ceil(page);
         let counts = parts.iter().map(|part| pages(part.want) - pages(part.have));
-        let taken = self.free.take_front(counts.clone().sum())?;
+        let FreePages::Known(free) = &mut self.free else {
+            let slots = |part: &Extend| Runs::of(part.have, part.want - part.have);
+            return self.take_counted(counts.sum()).then(|| parts.iter().map(slots).collect());
+        };
+        let taken = free.take_front(counts.clone().sum())?;
         self.trace.taken(&taken, page, counts);
         let mut fresh = taken.cursor();
         let fill = |part: &Extend| {
@@ -106,7 +157,11 @@ impl SlotAllocator {
         let page = self.page_size;
         let fresh = |have: u64| have.is_multiple_of(page);
         let counts = requests.iter().map(|(have, _)| u64::from(fresh(*have)));
-        let taken = self.free.take_front(counts.clone().sum())?;
+        let FreePages::Known(free) = &mut self.free else {
+            let slots = || requests.iter().map(|(have, _)| *have).collect();
+            return self.take_counted(counts.sum()).then(slots);
+        };
+        let taken = free.take_front(counts.clone().sum())?;
         self.trace.taken(&taken, page, counts);
         if page == 1 {
             return Some(taken);
@@ -125,6 +180,12 @@ impl SlotAllocator {
         if slots.is_empty() {
             return;
         }
+        if let FreePages::Counted(pages) = &mut self.free {
+            let page = self.page_size;
+            let of = |run: &Run| (run.first + run.len).div_ceil(page) - run.first / page;
+            *pages += slots.runs().iter().map(of).sum::<u64>();
+            return;
+        }
         let by_place = self.page_size > 1 && self.order == PageFree::InPlace;
         let placed = by_place.then(|| pages_in_place(slots, self.page_size));
         let freed = placed.as_ref().unwrap_or(slots);
@@ -138,9 +199,10 @@ impl SlotAllocator {
     /// Puts pages at their end of the free list.
     fn give_back(&mut self, pages: &Runs) {
         self.trace.freed(pages, self.page_size);
+        let FreePages::Known(free) = &mut self.free else { return };
         match self.page_size {
-            1 => self.free.push_back(pages),
-            _ => self.free.push_front(pages),
+            1 => free.push_back(pages),
+            _ => free.push_front(pages),
         }
     }
 
@@ -234,14 +296,14 @@ mod tests {
         let mut pool = SlotAllocator::new(64, 16, PageFree::InPlace);
         assert!(pool.extend(&[part(0, 64, None)]).is_some());
         pool.free(&[Run { first: 48, len: 16 }, Run { first: 16, len: 9 }].into_iter().collect());
-        let order: Vec<u64> = pool.free_list().runs().map(|run| run.first).collect();
+        let order: Vec<u64> = pool.free_list().unwrap().runs().map(|run| run.first).collect();
         assert_eq!(order, [3, 1]);
     }
 
     #[test]
     fn a_large_pool_is_one_run() {
         let pool = SlotAllocator::new(10_000_000_000, 64, PageFree::Ascending);
-        assert_eq!(pool.free_list().runs().count(), 1);
+        assert_eq!(pool.free_list().unwrap().runs().count(), 1);
     }
 
     #[test]
@@ -265,6 +327,44 @@ mod tests {
     }
 
     proptest! {
+        /// A counted pool has as many slots as one that knows them, at every moment.
+        #[test]
+        fn counting_is_enough(
+            page in prop_oneof![Just(1_u64), Just(4), Just(16)],
+            order in prop_oneof![Just(PageFree::Ascending), Just(PageFree::InPlace)],
+            lens in proptest::collection::vec((1_u64..60, any::<bool>()), 1..30),
+        ) {
+            let mut known = SlotAllocator::new(400, page, order);
+            let mut counted = known.clone();
+            prop_assert!(counted.count_only());
+            let mut rows: Vec<(Runs, Runs)> = Vec::new();
+            for (len, frees) in lens {
+                let (a, b) = (known.extend(&[part(0, len, None)]), counted.extend(&[part(0, len, None)]));
+                prop_assert_eq!(a.is_some(), b.is_some());
+                rows.extend(a.into_iter().flatten().zip(b.into_iter().flatten()));
+                let ends = |of: &dyn Fn(&(Runs, Runs)) -> Runs| -> Vec<(u64, u64)> {
+                    rows.iter().map(of).map(|row| (row.len(), row.last().unwrap())).collect()
+                };
+                let (a, b) = (ends(&|row| row.0.clone()), ends(&|row| row.1.clone()));
+                let (a, b) = (known.decode(&a), counted.decode(&b));
+                prop_assert_eq!(a.is_some(), b.is_some());
+                for ((row, a), b) in rows.iter_mut().zip(a.iter().flat_map(Runs::values)).zip(b.iter().flat_map(Runs::values)) {
+                    row.0.push_value(a);
+                    row.1.push_value(b);
+                    prop_assert_eq!(row.1.runs().len(), 1);
+                }
+                if frees && !rows.is_empty() {
+                    let (a, b) = rows.remove(0);
+                    let cut = a.len() / 2 / page * page;
+                    for (from, to) in [(0, cut), (cut, a.len())] {
+                        known.free(&a.slice(from, to));
+                        counted.free(&b.slice(from, to));
+                    }
+                }
+                prop_assert_eq!(known.available(), counted.available());
+            }
+        }
+
         /// What the trace says is held is what the pool says is not free.
         #[test]
         fn a_trace_adds_up(

@@ -332,6 +332,9 @@ pub trait Scheduler {
     /// [`Fatal`] where the engine's scheduler dies.
     fn turn(&mut self, log: &mut Vec<Decision>) -> Result<Turn, Fatal>;
 
+    /// Passes whose results the next [`Self::complete`] waits for: the oldest that were not processed yet.
+    fn results_due(&self) -> usize;
+
     /// Processes results after the batch of this turn was launched: those of this batch in the normal
     /// loop, those of the batch before in the overlap loop. Called once a turn, also after
     /// [`Turn::Idle`].
@@ -341,13 +344,27 @@ pub trait Scheduler {
     /// [`Fatal`] where the engine's scheduler dies.
     fn complete(&mut self, log: &mut Vec<Decision>) -> Result<(), Fatal>;
 
+    /// How many turns from here on would launch the decode batch of the turn before once more, bring each
+    /// of its requests one token, and decide nothing, as long as nothing arrives or leaves. It may say
+    /// fewer than there are; 0: the next turn has to be taken.
+    fn quiet_turns(&self) -> u64 {
+        0
+    }
+
+    /// Takes `turns` quiet turns with their results in one go: as many calls of [`Self::turn`] and
+    /// [`Self::complete`], at most as many as [`Self::quiet_turns`] says.
+    fn skip(&mut self, turns: u64) {
+        debug_assert_eq!(turns, 0, "nothing is quiet here");
+    }
+
     /// Whether no request waits, runs or has a result outstanding.
     fn is_done(&self) -> bool;
 
     /// Use of the pool.
     fn usage(&self) -> Usage;
 
-    /// Says how much is told from here on; without this call [`LogDetail::Decisions`].
+    /// Says how much is told from here on. Called before the first request; a scheduler that is asked for
+    /// decisions alone need not know slots by number.
     fn set_detail(&mut self, detail: LogDetail);
 
     /// Slots that the prefix cache owns, ascending. It costs by run of the cache.

@@ -11,7 +11,9 @@ use crate::{
 use plimsoll_core::{
     backend::Backend,
     decision::DecisionSink,
-    engine::serving::{self, Clients, Limits, PassTapes, Served, Serving, TimedChange, Wording},
+    engine::serving::{
+        self, Clients, Limits, PassTapes, Served, Serving, TimedChange, Watcher, Wording,
+    },
     estimate::time_inputs::TimeBasis,
     figure::NamedFigure,
     memory::caching_allocator::{Options, TorchVersion},
@@ -29,6 +31,8 @@ pub struct Load<'a> {
     pub limits: Limits,
     /// How much the log tells.
     pub detail: LogDetail,
+    /// Told everything that happens.
+    pub watcher: &'a mut dyn Watcher,
     /// Whether the user wants the run to end now.
     pub interrupted: &'a dyn Fn() -> bool,
 }
@@ -110,6 +114,7 @@ pub fn serve(
         wording: parts.wording,
         limits: load.limits,
         detail: load.detail,
+        watcher: load.watcher,
         interrupted: load.interrupted,
     };
     let served = serving::serve(machine, serving, sink);

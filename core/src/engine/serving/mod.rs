@@ -14,6 +14,7 @@ mod served;
 mod slot_log;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 pub use cascade::Wording;
 pub use changes::{Change, TimedChange, When};
@@ -21,6 +22,7 @@ pub use clients::{Arrival, Clients, Sampling, SamplingChoice};
 pub use pass::{Pass, PassTapes, PassTime};
 pub use rank_memory::OutOfMemoryAt;
 pub use served::{Limit, PassFailure, ServeEnd, Served, Totals};
+pub use watch::{PassSeen, QuietRun, Watcher, Watchers};
 
 use crate::{
     backend::{Backend, BackendError, Rank, StepWork},
@@ -36,7 +38,7 @@ use cascade::Moment;
 use log::{PassRecord, ServingLog};
 use pass::Demand;
 use rank_memory::{PassStopped, RankMemory};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// What a run may at most take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,6 +69,8 @@ pub struct Serving<'a> {
     pub limits: Limits,
     /// How much the log tells.
     pub detail: LogDetail,
+    /// Told everything; decides nothing.
+    pub watcher: &'a mut dyn Watcher,
     /// Asked before every turn: whether the user wants the run to end here.
     pub interrupted: &'a dyn Fn() -> bool,
 }
@@ -90,7 +94,11 @@ struct Server<'m, 'a> {
     demands: BTreeMap<RequestId, Demand>,
     decisions: Vec<Decision>,
     totals: Totals,
+    /// Time of the engine's loop: what has happened by now is known to it.
     now: Nanos,
+    /// Ends of the passes whose results are outstanding, ascending. The device runs them one after the
+    /// other.
+    ends: VecDeque<Nanos>,
     next_change: usize,
     /// Turns in a row that did and decided nothing.
     idle: u32,
@@ -141,6 +149,7 @@ impl<'m, 'a> Server<'m, 'a> {
             decisions: Vec::new(),
             totals,
             now: Nanos(0),
+            ends: VecDeque::new(),
             next_change: 0,
             idle: 0,
         }
@@ -178,7 +187,13 @@ impl<'m, 'a> Server<'m, 'a> {
             }
             Turn::Idle => false,
         };
-        // What completing brings belongs to the pass that was just executed.
+        // The loop waits for the results that it processes. In an overlap loop they are those of the pass
+        // before, and the one that was just launched is still to run.
+        for _ in 0..self.parts.scheduler.results_due() {
+            let end = self.ends.pop_front().unwrap_or_default();
+            self.now = self.now.max(end);
+        }
+        // What completing brings belongs to the turn of the pass that was just launched.
         let completed = self.parts.scheduler.complete(&mut self.decisions);
         let decided = self.write_decisions(step);
         completed.map_err(ServeEnd::Fatal)?;
@@ -218,6 +233,7 @@ impl<'m, 'a> Server<'m, 'a> {
 
     fn take_arrivals(&mut self) {
         while let Some(arrival) = self.parts.clients.take(self.now) {
+            self.parts.watcher.arrived(&arrival);
             let request = arrival.request;
             let end = request.prompt.len();
             let logprobs = request.logprob_start.map(|start| (start, end));
@@ -235,6 +251,7 @@ impl<'m, 'a> Server<'m, 'a> {
         for decision in &decisions {
             self.log.decision(decision, step, self.now);
             self.totals.count(decision);
+            self.parts.watcher.decided(decision, self.now);
             let over = match decision {
                 Decision::Finished { request, finish, outputs } => {
                     Some((*request, *finish, *outputs))
@@ -264,6 +281,8 @@ impl<'m, 'a> Server<'m, 'a> {
         let time = self.parts.time.time(&Pass::shape(batch));
         let (mode, tokens, requests) = (pass.mode, pass.tokens, pass.requests);
         let report = self.backend.execute(&StepWork { mode, tokens, requests, time })?;
+        let at = self.now.max(self.ends.back().copied().unwrap_or_default());
+        self.ends.push_back(Nanos(at.0.saturating_add(report.elapsed.0)));
         let (peak, reserved) = self.peaks();
         let free = self.least_free()?;
         self.totals.least_free = Some(self.totals.least_free.map_or(free, |least| least.min(free)));
@@ -273,7 +292,7 @@ impl<'m, 'a> Server<'m, 'a> {
             requests,
             tokens,
             prefix_tokens: pass.prefix_tokens,
-            at: self.now,
+            at,
             elapsed: report.elapsed,
             measured: report.measured,
             usage,
@@ -281,7 +300,14 @@ impl<'m, 'a> Server<'m, 'a> {
             peak,
             reserved,
         });
-        self.now = Nanos(self.now.0.saturating_add(report.elapsed.0));
+        self.parts.watcher.passed(&PassSeen {
+            step: self.totals.steps,
+            batch,
+            at,
+            elapsed: report.elapsed,
+            usage,
+            free,
+        });
         self.totals.steps += 1;
         match mode {
             Mode::Prefill | Mode::Mixed => self.totals.prefill_steps += 1,

@@ -57,6 +57,9 @@ impl SglangScheduler {
     /// Source: SGLang `alloc_for_decode`.
     pub(super) fn decode_slots(&mut self, members: &[Idx]) -> Result<(), Fatal> {
         self.evict_if_short(members.len() as u64 * self.config.page_size);
+        if self.slots.counts_only() {
+            return self.decode_counted(members);
+        }
         let ends: Vec<(u64, u64)> = members
             .iter()
             .map(|at| &self.requests[*at].slots)
@@ -74,6 +77,22 @@ impl SglangScheduler {
         }
         self.detail.decode_slots = slots;
         self.tell_slots(members);
+        Ok(())
+    }
+
+    /// The same where slots are only counted.
+    fn decode_counted(&mut self, members: &[Idx]) -> Result<(), Fatal> {
+        let page = self.config.page_size;
+        let fresh = |at: &&Idx| self.requests[**at].slots.len().is_multiple_of(page);
+        let pages = members.iter().filter(fresh).count() as u64;
+        if !self.slots.take_counted(pages) {
+            let (asked, reachable) = (members.len() as u64, self.reachable());
+            return Err(out_of_slots("decode_out_of_slots", asked, reachable));
+        }
+        for at in members {
+            let slots = &mut self.requests[*at].slots;
+            slots.push_value(slots.len());
+        }
         Ok(())
     }
 

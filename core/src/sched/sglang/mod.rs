@@ -18,6 +18,7 @@ mod memory;
 mod prefill;
 mod priority;
 mod queue;
+mod quiet;
 mod ratio;
 mod request;
 mod results;
@@ -302,12 +303,16 @@ impl Scheduler for SglangScheduler {
         Ok(Turn::Run(rows))
     }
 
-    fn complete(&mut self, log: &mut Vec<Decision>) -> Result<(), Fatal> {
+    fn results_due(&self) -> usize {
         let due = match self.config.loop_kind {
             LoopKind::Normal => self.current.is_some(),
             LoopKind::Overlap => self.last.is_some(),
         };
-        if due {
+        usize::from(due)
+    }
+
+    fn complete(&mut self, log: &mut Vec<Decision>) -> Result<(), Fatal> {
+        if self.results_due() > 0 {
             if let Some(batch) = self.results.pop_front() {
                 self.process(&batch);
             }
@@ -344,9 +349,20 @@ impl Scheduler for SglangScheduler {
         }
     }
 
+    fn quiet_turns(&self) -> u64 {
+        self.quiet()
+    }
+
+    fn skip(&mut self, turns: u64) {
+        self.take_quiet(turns);
+    }
+
     fn set_detail(&mut self, detail: LogDetail) {
-        if detail == LogDetail::Slots {
-            self.slots.keep_trace();
+        match detail {
+            LogDetail::Slots => self.slots.keep_trace(),
+            LogDetail::Decisions => {
+                self.slots.count_only();
+            }
         }
     }
 

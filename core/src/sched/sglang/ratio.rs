@@ -40,6 +40,16 @@ impl NewTokenRatio {
         self.now = (self.now - self.decay).max(self.min);
     }
 
+    /// After `steps` such steps: each subtracts anew, until the floor is reached.
+    pub(super) fn decay_by(&mut self, steps: u64) {
+        for _ in 0..steps {
+            if self.now <= self.min {
+                break;
+            }
+            self.decay();
+        }
+    }
+
     /// After a retraction: what the kept requests used so far, and a little more, of their limits.
     pub(super) fn estimate(&mut self, outputs: i64, kept: i64, limits: i64) {
         let steps = RETRACT_STEPS as i64;

@@ -2,7 +2,7 @@
 
 use super::config::{OutputIds, signed};
 use crate::{
-    kv::{NodeId, Runs},
+    kv::{NodeId, Run, Runs},
     sched::{EosRule, Finish, RequestId},
 };
 
@@ -87,6 +87,19 @@ impl Request {
             Input::Given => ids.token(self.id, self.outputs, self.output_len),
             // The same one-token prompt leads to the same token.
             Input::Replaced => ids.eos.wrapping_add(1),
+        }
+    }
+
+    /// Notes the next `count` tokens, none of which ends it. One of them is the end of sequence where that
+    /// is ignored.
+    pub(super) fn take_tokens(&mut self, count: u64, ids: OutputIds) {
+        let end = self.outputs + count;
+        let eos = self.output_len.saturating_sub(1);
+        let cuts = if (self.outputs..end).contains(&eos) { [eos, eos + 1, end] } else { [end; 3] };
+        for cut in cuts {
+            let first = self.next_token(ids);
+            self.ids.push(Run { first, len: cut - self.outputs });
+            self.outputs = cut;
         }
     }
 

@@ -1,5 +1,7 @@
 //! Tests of the scheduler: whole lives of small servers, and what must hold at every step.
 
+mod quiet;
+
 use super::*;
 use crate::{
     kv::{EvictionPolicy, Run, Runs},
@@ -40,7 +42,9 @@ fn live_telling(
         batches: Vec::new(),
         end: Ok(()),
     };
-    life.scheduler.set_detail(detail);
+    if detail == LogDetail::Slots {
+        life.scheduler.set_detail(detail);
+    }
     let last = arrivals.iter().map(|(at, _)| *at).max().unwrap_or(0);
     let mut idle = 0;
     for turn in 0..turns {
@@ -89,7 +93,8 @@ impl SglangScheduler {
             note(&request.slots.slice(request.protected, request.slots.len()));
             assert_eq!(request.row.is_some(), !request.slots.is_empty());
         }
-        pages.extend(self.slots.free_list().runs());
+        let Some(free) = self.slots.free_list() else { return };
+        pages.extend(free.runs());
         pages.sort_unstable();
         let all = Runs::of(1, self.config.slots() / page);
         let pages: Runs = pages.into_iter().collect();
