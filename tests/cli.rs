@@ -9,6 +9,7 @@ mod life;
 mod plans;
 mod schema_check;
 mod verbs;
+mod workload;
 
 use std::{
     path::Path,

@@ -3,7 +3,7 @@
 use plimsoll_core::{
     engine::serving::{Arrival, Clients},
     kv::{Run, Runs},
-    sched::{Finish, RequestId, sglang::OutputIds},
+    sched::{Finish, OutputIds, RequestId},
     units::Nanos,
 };
 use plimsoll_replay::{
@@ -148,7 +148,7 @@ fn sessions_carry_what_was_said() {
 
 #[test]
 fn agents_start_when_others_let_them() {
-    let rows = r#"{"block_size":4,"version":2}
+    let rows = r#"{"hash_id_scope":"local","block_size":4,"version":2}
 {"request_id":"root","input_length":4,"output_length":2,"hash_ids":[1]}
 {"request_id":"a","input_length":4,"output_length":2,"dependencies":[{"request_id":"root","trigger":"dispatch","delay_ms":5}]}
 {"request_id":"b","input_length":4,"output_length":2,"not_before_ms":1000,"dependencies":[{"request_id":"root","trigger":"dispatch"}]}

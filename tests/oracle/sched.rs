@@ -10,9 +10,10 @@ use plimsoll_core::{
     kv::{EvictionPolicy, Run, Runs},
     policy::sglang::version::Version,
     sched::{
-        Batch, Decision, EosRule, Fatal, Mode, NewRequest, RequestId, Scheduler as _, Turn,
+        Batch, Decision, EosRule, Fatal, Mode, NewRequest, OutputIds, RequestId, Scheduler as _,
+        Turn,
         sglang::{
-            BudgetView, Consideration, FinishKey, LoopKind, MixedChunk, OutputIds, PrefixCache,
+            BudgetView, Consideration, FinishKey, LoopKind, MixedChunk, PrefixCache,
             PriorityOptions, PriorityOrder, QueuePolicy, SglangConfig, SglangScheduler, TooLong,
         },
     },

@@ -62,7 +62,7 @@ pub(super) struct GroupForm {
     #[schemars(range(min = 0.001, max = 1000), example = &0.25)]
     burstiness: Option<f64>,
     /// Bursts: the `rate` holds for a time, and then it does not.
-    bursts: Option<BurstsForm>,
+    bursts: Option<Bursts>,
     /// When the first request of a closed loop or of a `rate` is due; left out: `0 s`.
     #[serde(default, deserialize_with = "optional_span")]
     #[schemars(with = "Option<Span>", example = &"3 s")]
@@ -83,7 +83,7 @@ pub(super) struct GroupForm {
     #[schemars(example = &true)]
     ignore_eos: bool,
     /// Prefixes before the prompts' own tokens.
-    shared_prefix: Option<PrefixForm>,
+    shared_prefix: Option<SharedPrefix>,
     /// Conversations: the prompt of a turn is the one before, its answer, and new tokens.
     turns: Option<TurnsForm>,
     /// How tokens are chosen; left out: the most likely one.
@@ -129,11 +129,33 @@ struct BurstsForm {
     quiet_rate: Option<Rate>,
 }
 
-impl BurstsForm {
-    fn pacing<E: de::Error>(&self) -> Result<Pacing, E> {
-        let on = self.on.ok_or_else(|| E::missing_field("bursts.on"))?;
-        let off = self.off.ok_or_else(|| E::missing_field("bursts.off"))?;
-        Ok(Pacing::Bursts { on, off, quiet: self.quiet_rate })
+/// Bursts as a pacing.
+struct Bursts(Pacing);
+
+impl Form for BurstsForm {
+    type Whole = Bursts;
+    const EXPECTED: &'static str = "bursts, such as `{on: 10 s, off: 50 s}`";
+
+    fn build<E: de::Error>(self) -> Result<Bursts, E> {
+        let on = self.on.ok_or_else(|| E::missing_field("on"))?;
+        let off = self.off.ok_or_else(|| E::missing_field("off"))?;
+        Ok(Bursts(Pacing::Bursts { on, off, quiet: self.quiet_rate }))
+    }
+}
+
+impl<'de> Deserialize<'de> for Bursts {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        checked::<BurstsForm, D>(d)
+    }
+}
+
+impl JsonSchema for Bursts {
+    fn schema_name() -> Cow<'static, str> {
+        "Bursts".into()
+    }
+
+    fn json_schema(g: &mut SchemaGenerator) -> Schema {
+        BurstsForm::json_schema(g)
     }
 }
 
@@ -190,17 +212,36 @@ fn exponent<'de, D: Deserializer<'de>>(d: D) -> Result<Option<f64>, D::Error> {
     number_within(d, 0.0, 10.0)
 }
 
-impl PrefixForm {
-    fn prefix<E: de::Error>(self) -> Result<SharedPrefix, E> {
+impl Form for PrefixForm {
+    type Whole = SharedPrefix;
+    const EXPECTED: &'static str = "shared prefixes, such as `{tokens: 2048, groups: 64}`";
+
+    fn build<E: de::Error>(self) -> Result<SharedPrefix, E> {
         let choice = match (self.choice.unwrap_or(ChoiceForm::Random), self.alpha) {
             (ChoiceForm::Random, None) => PrefixChoice::Random,
             (ChoiceForm::Even, None) => PrefixChoice::Even,
             (ChoiceForm::InOrder, None) => PrefixChoice::InOrder,
             (ChoiceForm::Zipf, Some(alpha)) => PrefixChoice::Zipf { alpha },
-            (ChoiceForm::Zipf, None) => return Err(E::missing_field("shared_prefix.alpha")),
+            (ChoiceForm::Zipf, None) => return Err(E::missing_field("alpha")),
             (_, Some(_)) => return Err(E::custom("`alpha` needs `choice: zipf`")),
         };
         Ok(SharedPrefix { tokens: self.tokens, groups: self.groups.0, choice })
+    }
+}
+
+impl<'de> Deserialize<'de> for SharedPrefix {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        checked::<PrefixForm, D>(d)
+    }
+}
+
+impl JsonSchema for SharedPrefix {
+    fn schema_name() -> Cow<'static, str> {
+        "SharedPrefix".into()
+    }
+
+    fn json_schema(g: &mut SchemaGenerator) -> Schema {
+        PrefixForm::json_schema(g)
     }
 }
 
@@ -306,7 +347,7 @@ impl Form for GroupForm {
                 logprob_start,
                 priority: self.priority,
             },
-            shared_prefix: self.shared_prefix.map(PrefixForm::prefix).transpose()?,
+            shared_prefix: self.shared_prefix,
         })
     }
 }
@@ -343,7 +384,7 @@ impl GroupForm {
             (None, Some(rate), _) => {
                 let start = self.start.unwrap_or_default();
                 let gaps = gaps(self.arrivals, self.burstiness)?;
-                let pacing = self.bursts.as_ref().map_or(Ok(Pacing::Steady), BurstsForm::pacing)?;
+                let pacing = self.bursts.as_ref().map_or(Pacing::Steady, |bursts| bursts.0);
                 Ok(Schedule::Rate { rate, gaps, start, pacing })
             }
             (None, None, Some(_)) => Ok(Schedule::Together { at: self.start.unwrap_or_default() }),

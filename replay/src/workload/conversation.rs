@@ -4,7 +4,7 @@ use super::{draw::Drawer, group_sender::limit_law, stream::Stream};
 use crate::scenario::{Group, Turns};
 use plimsoll_core::{
     kv::Runs,
-    sched::{Finish, RequestId, sglang::OutputIds},
+    sched::{Finish, OutputIds, RequestId},
     units::Nanos,
 };
 use std::collections::BTreeMap;

@@ -205,13 +205,17 @@ impl fmt::Display for Told {
         if let Some(cv) = summary.gap_cv {
             write!(f, ", gap CV {cv:.2}")?;
         }
+        if summary.waiting > 0 {
+            write!(f, " ({} wait for others)", summary.waiting)?;
+        }
         write!(f, ", {:.0} in / {:.0} out on average", summary.input.mean, summary.output.mean)?;
         if let Some(share) = summary.prefix_share {
             write!(f, ", {:.1} % of blocks shared", share * 100.0)?;
         }
         let dropped: u64 = self.dropped.iter().map(|dropped| dropped.count).sum();
         if dropped > 0 {
-            write!(f, ", {dropped} rows left out")?;
+            let rows = if dropped == 1 { "row" } else { "rows" };
+            write!(f, ", {dropped} {rows} left out")?;
         }
         write!(f, "; sha256 {}", self.sha256.get(..12).unwrap_or_default())
     }

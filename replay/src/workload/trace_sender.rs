@@ -11,7 +11,7 @@ use crate::scenario::{MaxTokens, TraceSource};
 use plimsoll_core::{
     engine::serving::Sampling,
     kv::{Run, Runs},
-    sched::{NewRequest, RequestId, sglang::OutputIds},
+    sched::{NewRequest, OutputIds, RequestId},
     units::Nanos,
 };
 use plimsoll_ingest::workload::{Row, Trigger};

@@ -27,8 +27,8 @@ mod rules;
 mod tests;
 
 pub use config::{
-    ConfigError, FinishKey, LoopKind, MixedChunk, OutputIds, PrefixCache, PriorityOptions,
-    PriorityOrder, QueuePolicy, SglangConfig, TooLong,
+    ConfigError, FinishKey, LoopKind, MixedChunk, PrefixCache, PriorityOptions, PriorityOrder,
+    QueuePolicy, SglangConfig, TooLong,
 };
 pub use detail::{BudgetView, Consideration, Considered, Placed, Preemption, TurnDetail, Verdict};
 

@@ -1,9 +1,9 @@
 //! Requests inside the scheduler.
 
-use super::config::{OutputIds, signed};
+use super::config::signed;
 use crate::{
     kv::{NodeId, Run, Runs},
-    sched::{EosRule, Finish, RequestId},
+    sched::{EosRule, Finish, OutputIds, RequestId},
 };
 
 /// Estimates count at most this many new tokens. Source: SGLang `CLIP_MAX_NEW_TOKENS`.
