@@ -204,7 +204,9 @@ const MANY: &[&str] =
 /// What is wrong in words: a quote that is open, a program that is no benchmark client, a flag that it does not
 /// have with the nearest that it has, a flag without its value.
 pub fn parse(text: &str) -> Result<BenchCommand, String> {
-    let words = shlex::split(text).ok_or("a quote is not closed")?;
+    // A line that goes on, whatever its end.
+    let text = text.replace("\\\r\n", " ").replace("\\\n", " ");
+    let words = shlex::split(&text).ok_or("a quote is not closed")?;
     let (client, start) = program(&words).ok_or(
         "this starts no benchmark client: `python -m sglang.bench_serving …` or `vllm bench serve …`",
     )?;

@@ -85,5 +85,5 @@ fn every_key_verb_and_flag_is_named() {
 
 /// Flags of engines in the examples of a help text.
 fn help_example(flag: &str) -> bool {
-    ["config"].contains(&flag)
+    ["config", "random-input-len", "request-rate"].contains(&flag)
 }
