@@ -6,6 +6,9 @@ use std::io::{BufRead, Read as _};
 /// Longest line: a prompt of 2^30 tokens in blocks of 16 has no more ids.
 const MAX_LINE: usize = 64 << 20;
 
+/// Number of a line from 1, and its text; `Err` where it is none.
+pub(super) type Line<'t> = (u64, Result<&'t str, BadRow>);
+
 /// Lines of a file.
 pub(super) struct Lines<'a> {
     input: &'a mut dyn BufRead,
@@ -18,9 +21,8 @@ impl<'a> Lines<'a> {
         Self { input, buffer: Vec::new(), number: 0 }
     }
 
-    /// The next line that is not blank, with its number from 1, without its end; `Err` inside where it is
-    /// no text.
-    pub(super) fn next(&mut self) -> Result<Option<(u64, Result<&str, BadRow>)>, ImportError> {
+    /// The next line that is not blank, without its end.
+    pub(super) fn next(&mut self) -> Result<Option<Line<'_>>, ImportError> {
         loop {
             self.buffer.clear();
             let limit = MAX_LINE as u64 + 1;

@@ -149,7 +149,7 @@ impl JsonSchema for Part {
         let preset = g.subschema_for::<PresetForm>();
         let names: Vec<&str> = presets::names().collect();
         let alone = |key: &str, value: serde_json::Value| {
-            json_schema!({ "type": "object", "additionalProperties": false, "required": [key],
+            json_schema!({ "type": "object", "additionalProperties": false, "minProperties": 1,
                 "properties": { key: value } })
         };
         json_schema!({ "title": "part", "anyOf": [
