@@ -223,9 +223,24 @@ pub struct RunArgs {
     /// again (one scenario only).
     #[arg(long, visible_alias = "log", value_name = "FILE")]
     pub record: Option<PathBuf>,
+    /// Write what this release of the engine would log (`-`: to stdout), to lay beside a real log (one scenario
+    /// only).
+    #[arg(long, value_name = "FILE")]
+    pub engine_log: Option<PathBuf>,
     /// What the decision log tells: decisions, or every token slot that changes hands too.
     #[arg(long, value_enum, default_value = "decisions")]
     pub detail: Detail,
+    /// Limits that a good answer keeps, for goodput: `ttft=2s,tpot=50ms,e2e=30s`, each or some. They replace
+    /// those of the file.
+    #[arg(long, value_name = "LIMITS", value_delimiter = ',')]
+    pub slo: Vec<String>,
+    /// Keep of the decision log only the start, the end and the digests, for runs of very many requests. It
+    /// is not checked then.
+    #[arg(long, conflicts_with_all = ["record", "timeline", "svg", "at"])]
+    pub unlogged: bool,
+    /// Take every decode pass by itself, where quiet ones are skipped otherwise. The log is the same.
+    #[arg(long)]
+    pub step_by_step: bool,
     /// Show the rule, source and inputs of every figure.
     #[arg(long)]
     pub why: bool,

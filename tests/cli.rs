@@ -6,6 +6,7 @@ mod docs;
 mod errors;
 mod json;
 mod life;
+mod metrics;
 mod plans;
 mod schema_check;
 mod verbs;

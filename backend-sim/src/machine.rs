@@ -388,6 +388,15 @@ impl Backend for SimBackend {
         Ok(StepReport { elapsed: step.time, measured: None })
     }
 
+    fn idle_passes(&self) -> u64 {
+        if self.faults.is_empty() { u64::MAX } else { 0 }
+    }
+
+    fn skip(&mut self, passes: u64, time: Nanos) {
+        self.steps += passes;
+        self.elapsed = Nanos(self.elapsed.0.saturating_add(time.0));
+    }
+
     fn move_kv(&mut self, rank: Rank, _way: KvMove, size: Bytes) -> Result<(), BackendError> {
         let device = self.memory.device(rank)?;
         let pools = [Account::KvPool, Account::DraftPool, Account::StatePool];

@@ -9,11 +9,11 @@ use crate::{
     output::{self, Output},
     render,
 };
-use plimsoll_core::{backend::BackendError, sched::LogDetail};
+use plimsoll_core::{backend::BackendError, engine::serving::Pace, sched::LogDetail};
 use plimsoll_replay::{
     folder,
     problem::{Problem, Problems},
-    run::{Recording, RunError, RunOptions, ScenarioRun, run_with},
+    run::{Kept, Recording, RunError, RunOptions, ScenarioRun, run_with},
     scenario::{Override, Scenario},
     start::CaseError,
 };
@@ -34,10 +34,19 @@ type Ended = Result<ScenarioRun, Failure>;
 /// Runs every file and says what holds.
 pub fn run(args: &RunArgs, format: Format, output: &Output) -> Result<u8, Failure> {
     supported(args)?;
-    let set = all_of_set(args)?;
-    let overrides = overrides(&set)?;
+    if format != Format::Human && args.engine_log.as_deref() == Some(Path::new("-")) {
+        return Err(Failure::input(
+            "--engine-log - and --format both write to stdout: name a file for one of them",
+        ));
+    }
+    let overrides = overrides(args)?;
     let (files, mut broken) = files(&args.scenarios);
-    for (flag, given) in [("--record", &args.record), ("--svg", &args.views.svg)] {
+    let single = [
+        ("--record", &args.record),
+        ("--svg", &args.views.svg),
+        ("--engine-log", &args.engine_log),
+    ];
+    for (flag, given) in single {
         if given.is_some() && files.len() != 1 {
             let message = format!("{flag} takes one scenario; {} are given", files.len());
             return Err(Failure::input(message));
@@ -61,7 +70,7 @@ pub fn run(args: &RunArgs, format: Format, output: &Output) -> Result<u8, Failur
     for run in &results {
         views::write_svg(&run.log, &args.views)?;
     }
-    let mut text = String::new();
+    let mut text = engine_log(&results, args)?;
     render(&mut text, &results, args, format, output)?;
     output.write(&text)?;
     let failed = results.iter().any(|run| !run.passed());
@@ -76,6 +85,18 @@ pub fn run(args: &RunArgs, format: Format, output: &Output) -> Result<u8, Failur
         (_, _, true) => exit::FAILED,
         _ => exit::OK,
     })
+}
+
+/// Writes the engine's log to its file; answers it where stdout was asked for.
+fn engine_log(runs: &[ScenarioRun], args: &RunArgs) -> Result<String, Failure> {
+    let (Some(path), [run]) = (&args.engine_log, runs) else { return Ok(String::new()) };
+    let text = run.engine_log.clone().unwrap_or_default();
+    if path.as_os_str() == "-" {
+        return Ok(text);
+    }
+    let cannot = |error| Failure::input(format!("error: cannot write {}: {error}", path.display()));
+    fs::write(path, text).map_err(cannot)?;
+    Ok(String::new())
 }
 
 /// What a real machine can be asked for, and whether it is there.
@@ -144,11 +165,17 @@ fn one(file: &Path, overrides: &[Override], args: &RunArgs, interrupt: &Interrup
         Detail::Slots => LogDetail::Slots,
     };
     let (interrupted, machine): (&dyn Fn() -> bool, _) = (&interrupted, &machine);
+    let engine_log = args.engine_log.is_some();
+    let pace = if args.step_by_step { Pace::Stepped } else { Pace::Skipping };
+    let kept = if args.unlogged { Kept::Ends } else { Kept::Whole };
     let mut options = RunOptions {
         machine,
         readings,
         record: None,
         detail,
+        kept,
+        pace,
+        engine_log,
         strict_input: args.strict_input,
         interrupted,
     };
@@ -184,14 +211,25 @@ fn all_of_set(args: &RunArgs) -> Result<Vec<String>, Failure> {
     Ok(set)
 }
 
-fn overrides(set: &[String]) -> Result<Vec<Override>, Failure> {
-    set.iter()
-        .map(|text| {
-            text.parse().map_err(|problem: Box<Problem>| {
-                Failure::input(Problems::new("--set", text, vec![*problem]).render())
-            })
+/// What changes in every file: `--set`, and `--slo` as keys of `slo`.
+fn overrides(args: &RunArgs) -> Result<Vec<Override>, Failure> {
+    let parsed = |flag: &str, text: &str| {
+        text.parse().map_err(|problem: Box<Problem>| {
+            Failure::input(Problems::new(flag, text, vec![*problem]).render())
         })
-        .collect()
+    };
+    let mut all = Vec::new();
+    for text in &all_of_set(args)? {
+        all.push(parsed("--set", text)?);
+    }
+    for limit in &args.slo {
+        if !limit.contains('=') {
+            let form = "`ttft=2s,tpot=50ms,e2e=30s`, each or some";
+            return Err(Failure::input(format!("--slo: `{limit}` has no `=`; allowed: {form}")));
+        }
+        all.push(parsed("--slo", &format!("slo.{}", limit.trim()))?);
+    }
+    Ok(all)
 }
 
 /// The files, and whether something was not found; what is wrong is said at once.

@@ -6,6 +6,7 @@ use crate::{
     exit::{self, Failure},
     output::Output,
 };
+use plimsoll_core::engine::metrics::METRICS;
 use serde_json::{Map, Value, json};
 
 /// Prints one schema.
@@ -138,6 +139,7 @@ fn run() -> Value {
         "claims": list_of(claim),
         "figures": figures(),
         "measures": measures(),
+        "metrics": or_null(metrics()),
         "ledger": ledger(),
         "moment": or_null(moment()),
         "timeline": or_null(timeline()),
@@ -149,6 +151,13 @@ fn run() -> Value {
 /// What a run produced, by the names that scenarios claim; the unit last.
 fn measures() -> Value {
     map_of(json!({ "anyOf": [signed(), number(), text()] }))
+}
+
+/// Metrics of a run under load; null where a metric has no value.
+fn metrics() -> Value {
+    let names = METRICS.iter().map(|spec| spec.full_name).chain(["least_free_bytes"]);
+    let all = names.map(|name| (name.to_owned(), or_null(whole())));
+    object(Value::Object(all.collect::<Map<_, _>>()))
 }
 
 fn moment() -> Value {

@@ -4,6 +4,7 @@ pub mod figures;
 pub mod json;
 pub mod ledger;
 pub mod life;
+pub mod metrics;
 pub mod plan;
 pub mod run;
 pub mod table;

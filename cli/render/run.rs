@@ -1,6 +1,6 @@
 //! Results of `run`.
 
-use super::{figures, json, ledger, life, text::wrap};
+use super::{figures, json, ledger, life, metrics, text::wrap};
 use crate::{
     args::{RunArgs, ViewArgs},
     commands::views,
@@ -19,6 +19,7 @@ use plimsoll_core::{
 use plimsoll_replay::{
     ledger_at::{Moment, ledger_at},
     outcome::{Claim, Figure},
+    record::Record,
     run::ScenarioRun,
     serve::ServedRun,
     start::CaseLaunch,
@@ -87,6 +88,7 @@ pub fn human(run: &ScenarioRun, args: &RunArgs, views: &str, output: &Output) ->
     if let Some(line) = too_little_left(run).filter(|_| verdict.is_none()) {
         let _ = writeln!(out, "  {} {line}", output.paint(Tone::Close, "low  "));
     }
+    out.push_str(&metrics::human(run, output));
     out.push_str(&last_records(run));
     out.push_str(views);
     if (!run.passed() && args.views.at.is_none()) || args.why {
@@ -127,8 +129,9 @@ fn last_records(run: &ScenarioRun) -> String {
         return String::new();
     }
     let mut out = "  last records\n".to_owned();
-    let from = run.log.records.len().saturating_sub(LAST_RECORDS);
-    for record in &run.log.records[from..] {
+    let of_the_server = |record: &&Record| record.kind != "metrics";
+    let records: Vec<&Record> = run.log.records.iter().filter(of_the_server).collect();
+    for record in &records[records.len().saturating_sub(LAST_RECORDS)..] {
         let _ = writeln!(out, "    {}", record.line());
     }
     out
@@ -271,6 +274,7 @@ pub fn machine(run: &ScenarioRun, asked: &ViewArgs) -> Result<Value, Failure> {
         "claims": claims,
         "figures": json::figures(run.ran.start.figures()),
         "measures": measures(run),
+        "metrics": metrics::machine(run),
         "ledger": json::ledger(&run.ran.ledger),
         "moment": views::moment(&run.log, asked)?,
         "timeline": views::timeline(&run.log, asked),
@@ -306,6 +310,10 @@ pub fn table(runs: &[ScenarioRun], format: crate::args::Format) -> String {
         ("peak_used_tokens", Align::Right),
         ("finished_requests", Align::Right),
         ("steps", Align::Right),
+        ("throughput_output", Align::Right),
+        ("ttft_p99_ns", Align::Right),
+        ("tpot_p99_ns", Align::Right),
+        ("goodput", Align::Right),
         ("decisions_digest", Align::Left),
     ];
     let mut table = Table::new(&columns);
@@ -326,6 +334,10 @@ pub fn table(runs: &[ScenarioRun], format: crate::args::Format) -> String {
             cell("peak_used_tokens"),
             cell("finished_requests"),
             cell("steps"),
+            cell("throughput_output"),
+            cell("ttft_p99"),
+            cell("tpot_p99"),
+            cell("goodput"),
             run.digests.decisions.clone(),
         ];
         let line: Vec<String> = cells.iter().map(|cell| csv_cell(cell)).collect();

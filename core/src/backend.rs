@@ -290,6 +290,16 @@ pub trait Backend {
     /// [`BackendError::OutOfMemory`] of a pass that could not run; [`BackendError::DeviceLost`].
     fn execute(&mut self, step: &StepWork) -> Result<StepReport, BackendError>;
 
+    /// Calls of [`Self::execute`] from here on, as long as nothing else is called that changes anything, which
+    /// would do nothing but count passes and time: [`Self::skip`] may stand for them. 0 where a pass is real
+    /// work, or might change something.
+    fn idle_passes(&self) -> u64 {
+        0
+    }
+
+    /// Stands for `passes` such calls that take `time` together.
+    fn skip(&mut self, _passes: u64, _time: Nanos) {}
+
     /// Moves KV of one rank between its device and its host tier.
     ///
     /// # Errors

@@ -198,8 +198,8 @@ fn run_again(log: &Log, enough: u64) -> Result<ScenarioRun, AgainError> {
         readings,
         record: Some(record),
         detail,
-        strict_input: false,
         interrupted: &stop,
+        ..RunOptions::default()
     };
     let run = run_with(scenario, &file, options)?;
     match log.header.get(TRACES) == run.log.header.get(TRACES) {

@@ -1,6 +1,9 @@
 //! The two digests that close a decision log.
 
-use crate::record::{Fields, Record};
+use crate::{
+    line::Line,
+    record::{Fields, Record},
+};
 use sha2::{Digest as _, Sha256};
 
 /// SHA-256 digests of a log, as 64 hexadecimal digits.
@@ -34,6 +37,12 @@ impl Digester {
             add(&mut self.decisions, &decision);
         }
         add(&mut self.full, line);
+    }
+
+    /// Adds a decision at position `seq`.
+    pub(crate) fn decision(&mut self, seq: u64, line: &Line) {
+        line.decision_parts(|part| self.decisions.update(part));
+        line.parts(seq, |part| self.full.update(part));
     }
 
     /// The digests so far.

@@ -63,7 +63,7 @@ impl Kind {
 use About::{Either, Rank, Server};
 
 /// Every kind, in the order of a server's life.
-pub const KINDS: [Kind; 39] = [
+pub const KINDS: [Kind; 40] = [
     kind(
         "capacity_read",
         Rank,
@@ -256,6 +256,11 @@ pub const KINDS: [Kind; 39] = [
         "each process of the tree, in the order in which they fall",
     ),
     kind("server_ended", Server, &["by", "running", "waiting", "finished"], "nothing is left of the server"),
+    open(
+        "metrics",
+        "before `run_ended`, unless somebody ended the run: what `docs/metrics.md` lists, in integers with \
+         their unit last; what has no value is left out",
+    ),
     kind(
         "run_ended",
         Server,

@@ -4,6 +4,7 @@ use crate::{
     assemble::{self, AssembleError, Assembled},
     checker::{self, Violation},
     digest::Digests,
+    engine_log::EngineLog,
     observe::{self, Queue},
     outcome::{Claim, Figure, Outcome, evaluate},
     record::{DigestScope, FieldValue, Fields, Record},
@@ -19,7 +20,7 @@ use plimsoll_core::{
     backend::BackendError,
     decision::{self, DecisionSink, Digest, Value},
     engine::{
-        serving::{Limits, ServeEnd, Watchers},
+        serving::{Limits, Pace, ServeEnd, Watcher, Watchers},
         startup::{Refused, StartEnd},
     },
     figure::FigureValue,
@@ -51,6 +52,8 @@ pub struct ScenarioRun {
     pub log: Log,
     /// What became of the files of its workload.
     pub imports: Vec<Told>,
+    /// What the engine would log, where that was asked for.
+    pub engine_log: Option<String>,
     text: Vec<u8>,
 }
 
@@ -129,6 +132,12 @@ pub struct RunOptions<'a> {
     pub detail: LogDetail,
     /// Whether a row of a recorded workload that cannot be read ends the run.
     pub strict_input: bool,
+    /// Whether the engine's own log is written.
+    pub engine_log: bool,
+    /// What of the log is kept in memory.
+    pub kept: Kept,
+    /// Whether quiet stretches of decode are skipped; the log is the same.
+    pub pace: Pace,
     /// Asked again and again: whether the user wants the run to end.
     pub interrupted: &'a dyn Fn() -> bool,
 }
@@ -143,10 +152,39 @@ impl Default for RunOptions<'_> {
             record: None,
             detail,
             strict_input: false,
+            kept: Kept::default(),
+            pace: Pace::default(),
+            engine_log: false,
             interrupted: &|| false,
         }
     }
 }
+
+/// What of the decision log a run keeps. Its digests are those of the whole log either way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Kept {
+    /// All of it, and it is checked.
+    #[default]
+    Whole,
+    /// How the server started and how it ended: for runs of very many requests. It is not checked.
+    Ends,
+}
+
+/// Kinds of record of which a server that serves writes one after the other.
+const ROUTINE: [&str; 12] = [
+    "request_arrived",
+    "request_refused",
+    "admitted",
+    "deferred",
+    "evicted",
+    "retracted",
+    "preempted",
+    "ratio",
+    "finished",
+    "segment_freed",
+    "step",
+    "decode_run",
+];
 
 /// A log that is kept, with all that is needed to run it again.
 pub struct Recording<'a> {
@@ -183,7 +221,12 @@ pub fn run_with(
     let traces = scenario.traces(file, options.strict_input)?;
     let imports: Vec<Told> = traces.iter().map(|trace| trace.told.clone()).collect();
     let queue = Queue::default();
-    let how = (options.detail, options.readings, queue.clone());
+    let how = How {
+        detail: options.detail,
+        kept: options.kept,
+        readings: options.readings,
+        observed: queue.clone(),
+    };
     let mut sink = RunSink::new(&scenario, &imports, options.record, how)?;
     let make = |spec: &MachineSpec| -> Result<Machine, CaseError> {
         let machine = (options.machine)(spec)?;
@@ -193,6 +236,9 @@ pub fn run_with(
         }
     };
     let (ran, mut machine) = start::run_by(&assembled.case, options.readings, make, &mut sink)?;
+    let mut engine_log = options.engine_log.then(|| EngineLog::new(&assembled, &ran));
+    let mut watchers = Watchers::default();
+    watchers.0.extend(engine_log.iter_mut().map(|one| one as &mut dyn Watcher));
     let served = match scenario.clients(&traces) {
         Some(mut clients) if ran.start.end == StartEnd::Ready => {
             let changes = scenario.timed_changes(machine.ranks());
@@ -204,7 +250,9 @@ pub fn run_with(
                     max_time: scenario.limits.max_time,
                 },
                 detail: options.detail,
-                watcher: &mut Watchers::default(),
+                pace: options.pace,
+                slo: scenario.slo.into(),
+                watcher: &mut watchers,
                 interrupted: options.interrupted,
             };
             Some(serve::serve(&assembled, &ran, machine.as_mut(), load, &mut sink)?)
@@ -217,11 +265,15 @@ pub fn run_with(
         true => Closing::Interrupted,
         false => Closing::Complete,
     };
-    let (text, digests) = sink.finish(closing)?;
-    let log = Log::read(text.as_slice())?;
-    if let Some(violation) = checker::check(&log).into_iter().next() {
+    let (log, text) = sink.finish(closing)?;
+    if options.kept == Kept::Whole
+        && let Some(violation) = checker::check(&log).into_iter().next()
+    {
         return Err(RunError::Checker(violation));
     }
+    let digests = log.digests.clone();
+    let usage = served.as_ref().map(|run| run.served.totals.usage);
+    let engine_log = engine_log.map(|one| one.finish(usage, &log));
     Ok(ScenarioRun {
         scenario,
         assembled,
@@ -232,6 +284,7 @@ pub fn run_with(
         digests,
         log,
         imports,
+        engine_log,
         text,
     })
 }
@@ -240,9 +293,9 @@ pub fn run_with(
 pub(crate) const OBSERVE: &str = "observe";
 pub(crate) const OBSERVED: &str = "device";
 
-/// Keeps the log in memory, and writes it to a file at the same time.
+/// Keeps the log in memory where it is to be kept, and writes it to a file at the same time.
 struct Tee<'a> {
-    kept: Vec<u8>,
+    kept: Option<Vec<u8>>,
     file: Option<&'a mut dyn Write>,
 }
 
@@ -251,7 +304,9 @@ impl Write for Tee<'_> {
         if let Some(file) = &mut self.file {
             file.write_all(bytes)?;
         }
-        self.kept.extend_from_slice(bytes);
+        if let Some(kept) = &mut self.kept {
+            kept.extend_from_slice(bytes);
+        }
         Ok(bytes.len())
     }
 
@@ -260,11 +315,22 @@ impl Write for Tee<'_> {
     }
 }
 
+/// How a log is written.
+struct How {
+    detail: LogDetail,
+    kept: Kept,
+    readings: Readings,
+    /// What was observed since the last decision.
+    observed: Queue,
+}
+
 /// Decisions on their way into the log; the first failure is kept until the end.
 struct RunSink<'a> {
     log: LogWriter<Tee<'a>>,
-    /// What was observed since the last decision.
-    observed: Queue,
+    header: Fields,
+    how: How,
+    /// The records that are kept of a log that is not kept whole.
+    ends: Vec<Record>,
     failed: Option<WireError>,
 }
 
@@ -273,7 +339,7 @@ impl<'a> RunSink<'a> {
         scenario: &Scenario,
         imports: &[Told],
         record: Option<Recording<'a>>,
-        (detail, readings, observed): (LogDetail, Readings, Queue),
+        how: How,
     ) -> Result<Self, WireError> {
         let mut header = Fields::default();
         header.push(DigestScope::Decisions, "scenario", scenario.name.as_str());
@@ -282,10 +348,10 @@ impl<'a> RunSink<'a> {
             let hashes: Vec<String> = imports.iter().map(|told| told.sha256.clone()).collect();
             header.push(DigestScope::Decisions, TRACES, hashes);
         }
-        if detail == LogDetail::Slots {
+        if how.detail == LogDetail::Slots {
             header.push(DigestScope::Decisions, "detail", DETAIL_SLOTS);
         }
-        if readings != Readings::Declared {
+        if how.readings != Readings::Declared {
             header.push(DigestScope::Measured, OBSERVE, OBSERVED);
         }
         let mut file = None;
@@ -295,40 +361,53 @@ impl<'a> RunSink<'a> {
             header.push(DigestScope::Measured, "overrides", record.overrides);
             file = Some(record.out);
         }
-        let log = LogWriter::new(Tee { kept: Vec::new(), file }, &header)?;
-        Ok(Self { log, observed, failed: None })
+        let kept = (how.kept == Kept::Whole).then(Vec::new);
+        let log = LogWriter::new(Tee { kept, file }, &header)?;
+        Ok(Self { log, header, how, ends: Vec::new(), failed: None })
     }
 
-    fn push(&mut self, record: Record) {
-        if self.failed.is_none()
-            && let Err(error) = self.log.push(record)
-        {
-            self.failed = Some(error);
+    fn keep(&mut self, written: Result<(), WireError>) {
+        if let Err(error) = written {
+            self.failed.get_or_insert(error);
         }
     }
 
     /// What was observed stands before the decision that rests on it.
     fn push_observed(&mut self) {
-        let observed = std::mem::take(&mut *self.observed.borrow_mut());
+        let observed = std::mem::take(&mut *self.how.observed.borrow_mut());
         for record in observed {
-            self.push(record);
+            let written = self.log.push(record).map(|_| ());
+            self.keep(written);
         }
     }
 
-    fn finish(mut self, closing: Closing) -> Result<(Vec<u8>, Digests), WireError> {
+    /// The log, and its text where it was kept whole.
+    fn finish(mut self, closing: Closing) -> Result<(Log, Vec<u8>), WireError> {
         self.push_observed();
         if let Some(error) = self.failed {
             return Err(error);
         }
         let (tee, digests) = self.log.finish(closing)?;
-        Ok((tee.kept, digests))
+        if let Some(text) = tee.kept {
+            return Ok((Log::read(text.as_slice())?, text));
+        }
+        let (header, records, complete) = (self.header, self.ends, closing == Closing::Complete);
+        let log = Log { header, records, footer: None, complete, cut_at: None, digests };
+        Ok((log, Vec::new()))
     }
 }
 
 impl DecisionSink for RunSink<'_> {
     fn record(&mut self, record: decision::Record) {
+        if self.failed.is_some() {
+            return;
+        }
         self.push_observed();
-        self.push(wire_record(&record));
+        if self.how.kept == Kept::Ends && !ROUTINE.contains(&record.kind) {
+            self.ends.push(wire_record(&record));
+        }
+        let written = self.log.push_decision(&record);
+        self.keep(written);
     }
 }
 

@@ -3,8 +3,10 @@
 
 use crate::{
     digest::{Digester, Digests},
+    line::Line,
     record::{DigestScope, FieldValue, Fields, RESERVED, Record, write_text},
 };
+use plimsoll_core::decision;
 use serde_json::{Map, Value};
 use std::io::{self, BufRead, Write};
 
@@ -66,6 +68,8 @@ pub struct LogWriter<W: Write> {
     out: W,
     next: u64,
     digester: Digester,
+    /// Line under construction; kept for its room.
+    line: Line,
 }
 
 impl<W: Write> LogWriter<W> {
@@ -80,7 +84,7 @@ impl<W: Write> LogWriter<W> {
         let mut digester = Digester::default();
         digester.header(header, &line);
         writeln!(out, "{line}")?;
-        Ok(Self { out, next: 0, digester })
+        Ok(Self { out, next: 0, digester, line: Line::default() })
     }
 
     /// Adds one record and numbers it; its own `seq` is ignored. Returns the number.
@@ -95,6 +99,18 @@ impl<W: Write> LogWriter<W> {
         writeln!(self.out, "{line}")?;
         self.next += 1;
         Ok(record.seq)
+    }
+
+    /// Adds a decision as the engine made it: the line of [`crate::run::wire_record`], without a detour.
+    ///
+    /// # Errors
+    /// When the file fails.
+    pub fn push_decision(&mut self, record: &decision::Record) -> Result<(), WireError> {
+        self.line.set(record);
+        self.digester.decision(self.next, &self.line);
+        self.line.write(self.next, &mut self.out)?;
+        self.next += 1;
+        Ok(())
     }
 
     /// The digests so far.

@@ -6,7 +6,8 @@ use plimsoll_core::{
     backend::Rank,
     decision::Record,
     engine::{
-        serving::{Arrival, Clients, Limits, Sampling, ServeEnd, Watchers},
+        metrics::Slo,
+        serving::{Arrival, Clients, Limits, Pace, Sampling, ServeEnd, Watchers},
         startup::StartEnd,
     },
     figure::FigureValue,
@@ -130,8 +131,9 @@ fn run(case: &Assembled, change: impl Fn(&mut MachineSpec)) -> ServeEnd {
     let mut clients = Burst::of(12);
     let interrupted = &|| false;
     let detail = LogDetail::Slots;
-    let watcher = &mut Watchers::default();
-    let load = Load { clients: &mut clients, changes: &[], limits, detail, watcher, interrupted };
+    let (pace, slo, watcher) = (Pace::default(), Slo::default(), &mut Watchers::default());
+    let clients = &mut clients;
+    let load = Load { clients, changes: &[], limits, detail, pace, slo, watcher, interrupted };
     let served = serve(case, &ran, machine.as_mut(), load, &mut records).unwrap();
     closes(&machine, capacity);
     served.served.end

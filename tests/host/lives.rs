@@ -9,7 +9,8 @@ use plimsoll_core::{
     backend::{Backend, BackendError, Rank},
     decision::Record,
     engine::{
-        serving::{Limits, ServeEnd, Watchers},
+        metrics::Slo,
+        serving::{Limits, Pace, ServeEnd, Watchers},
         startup::StartEnd,
     },
     memory::ledger::{Account, Ledger},
@@ -95,8 +96,9 @@ fn live(
             Limits { max_steps: scenario.limits.max_steps, max_time: scenario.limits.max_time };
         let (changes, interrupted) = (changes.as_slice(), &|| false);
         let detail = plimsoll_core::sched::LogDetail::Decisions;
-        let watcher = &mut Watchers::default();
-        let load = Load { clients: &mut clients, changes, limits, detail, watcher, interrupted };
+        let (pace, slo, watcher) = (Pace::default(), Slo::default(), &mut Watchers::default());
+        let clients = &mut clients;
+        let load = Load { clients, changes, limits, detail, pace, slo, watcher, interrupted };
         let run = serve(&assembled, &ran, machine.as_mut(), load, &mut records);
         end = Some(run.map_err(|e| text(&e))?.served.end);
     }

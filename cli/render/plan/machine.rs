@@ -1,9 +1,12 @@
 //! The plan for machines: JSON (`plimsoll.plan/1`) and CSV.
 
-use super::{View, engine_lines, help, remarks};
+use super::{View, help, remarks};
 use crate::render::{json, table::csv_cell};
 use plimsoll_core::{estimate::Figure, plan::Advice, units::GIB};
-use plimsoll_replay::plan::{AtFraction, KilledBy, PrefillTrial};
+use plimsoll_replay::{
+    engine_log::start_lines,
+    plan::{AtFraction, KilledBy, PrefillTrial},
+};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
@@ -37,7 +40,7 @@ pub fn machine(view: &View<'_>) -> Value {
         "window": window(view),
         "advice": advice(view),
         "basis": basis(view),
-        "engine_lines": engine_lines::of(view),
+        "engine_lines": start_lines(view.case, &view.plan.ran),
         "notes": remarks::texts(view),
         "unknown": plan.ran.basis.unknown,
         "not_modelled": view.launch.not_modelled.iter().map(|f| &f.name).collect::<Vec<_>>(),

@@ -1,6 +1,5 @@
 //! The plan on one screen: verdict, ledger, window, what to pass; then evidence on demand.
 
-mod engine_lines;
 mod help;
 mod machine;
 mod remarks;
@@ -17,6 +16,7 @@ use crate::{
 use plimsoll_core::{estimate::Figure, memory::ledger::Account};
 use plimsoll_ingest::{launch::Launch, log::Seen};
 use plimsoll_replay::{
+    engine_log::start_lines,
     plan::{AtFraction, Level, Plan},
     start::Case,
 };
@@ -101,7 +101,7 @@ pub fn human(view: &View<'_>, output: &Output) -> String {
     }
     if view.args.engine_lines || view.args.why {
         out.push_str("\nthe engine's log, as far as it is known (… is not)\n");
-        for line in engine_lines::of(view) {
+        for line in start_lines(view.case, &view.plan.ran) {
             let _ = writeln!(out, "  {line}");
         }
     }

@@ -79,8 +79,12 @@ impl SglangPasses {
     /// Ids, positions, slots and the attention backend's index; they live through the pass. `None` for a pass
     /// of nothing.
     fn metadata(&self, pass: &Pass) -> Option<Rc<Tape>> {
+        tape::metadata(&self.batch(pass)).ok().map(Rc::new)
+    }
+
+    fn batch(&self, pass: &Pass) -> Metadata {
         let captured = pass.mode == Mode::Decode && pass.requests <= self.inputs.captured_decode;
-        let batch = Metadata {
+        Metadata {
             backend: self.inputs.backend,
             tokens: pass.tokens,
             requests: pass.requests,
@@ -89,8 +93,7 @@ impl SglangPasses {
             page_size: self.inputs.page_size,
             host_moved: 0,
             inputs: if captured { StepInputs::Static } else { StepInputs::New },
-        };
-        tape::metadata(&batch).ok().map(Rc::new)
+        }
     }
 
     /// Layers and logits of a decode batch; nothing inside a graph, whose memory is paid at the start.
@@ -178,11 +181,7 @@ impl SglangPasses {
 
 impl PassTapes for SglangPasses {
     fn tapes(&mut self, pass: &Pass) -> Vec<Rc<Tape>> {
-        // The rest of a decode pass does not depend on what its requests hold.
-        let key = match pass.mode {
-            Mode::Decode => Pass { prefix_tokens: 0, longest: 0, ..*pass },
-            Mode::Prefill | Mode::Mixed => Pass { longest: 0, ..*pass },
-        };
+        let key = without_index(pass);
         let mut tapes: Vec<_> = self.metadata(pass).into_iter().collect();
         if let Some(kept) = self.kept.get(&key) {
             tapes.extend_from_slice(kept);
@@ -195,6 +194,27 @@ impl PassTapes for SglangPasses {
         tapes.extend_from_slice(&made);
         self.kept.insert(key, made);
         tapes
+    }
+
+    fn key(&self, pass: &Pass) -> Pass {
+        match self.batch(pass).inputs {
+            StepInputs::Static => without_index(pass),
+            StepInputs::New if self.inputs.backend.has_page_table() => *pass,
+            StepInputs::New => Pass { longest: 0, ..*pass },
+        }
+    }
+
+    fn repeats(&self, pass: &Pass) -> u64 {
+        self.batch(pass).repeats()
+    }
+}
+
+/// The pass without what only the index of the keys depends on.
+fn without_index(pass: &Pass) -> Pass {
+    match pass.mode {
+        // A decode pass does not depend on what its requests hold.
+        Mode::Decode => Pass { prefix_tokens: 0, longest: 0, ..*pass },
+        Mode::Prefill | Mode::Mixed => Pass { longest: 0, ..*pass },
     }
 }
 

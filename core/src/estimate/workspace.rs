@@ -27,6 +27,14 @@ pub enum AttentionBackend {
     Other,
 }
 
+impl AttentionBackend {
+    /// Whether it makes a page table as wide as the longest sequence.
+    #[must_use]
+    pub const fn has_page_table(self) -> bool {
+        matches!(self, Self::FlashAttention | Self::TrtllmMha | Self::TrtllmMla)
+    }
+}
+
 /// Deterministic inference, which enlarges SGLang's FlashInfer workspace.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Determinism {

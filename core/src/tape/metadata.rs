@@ -41,6 +41,32 @@ pub struct Metadata {
     pub inputs: StepInputs,
 }
 
+impl Metadata {
+    /// Decode steps after this one, each with one token more of every request, whose buffers round up to the
+    /// same multiples of 512 bytes: only the index grows.
+    #[must_use]
+    pub fn repeats(&self) -> u64 {
+        if self.inputs == StepInputs::Static {
+            return u64::MAX;
+        }
+        let all = self.prefix_tokens.saturating_add(self.tokens);
+        let (bytes, each) = match self.backend {
+            AttentionBackend::Flashinfer | AttentionBackend::FlashinferMla => {
+                (all.saturating_add(INDEX_SLACK).saturating_mul(4), self.requests * 4)
+            }
+            AttentionBackend::Triton => (all.saturating_mul(8), self.requests * 8),
+            AttentionBackend::FlashAttention
+            | AttentionBackend::TrtllmMha
+            | AttentionBackend::TrtllmMla => {
+                let page = self.page_size.max(1);
+                return self.longest.div_ceil(page) * page - self.longest;
+            }
+            AttentionBackend::Other => return u64::MAX,
+        };
+        (bytes.div_ceil(512).saturating_mul(512) - bytes) / each.max(1)
+    }
+}
+
 /// FlashInfer's index is made so many entries longer. Source: SGLang FlashInfer backend, updater.
 const INDEX_SLACK: u64 = 256;
 
@@ -153,6 +179,41 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn what_repeats_is_the_same_to_the_allocator(
+            backend in prop_oneof![
+                Just(AttentionBackend::Flashinfer), Just(AttentionBackend::Triton),
+                Just(AttentionBackend::FlashAttention), Just(AttentionBackend::Other)
+            ],
+            requests in 1..300_u64,
+            prefix in 0..100_000_u64,
+            page in prop_oneof![Just(1_u64), Just(16), Just(64)],
+        ) {
+            let now = Metadata {
+                backend,
+                tokens: requests,
+                requests,
+                prefix_tokens: prefix + requests,
+                longest: prefix / 2 + 1,
+                page_size: page,
+                ..CHUNK
+            };
+            let sizes = |batch: &Metadata| -> Vec<u64> {
+                let tape = metadata(batch).unwrap();
+                tape.allocations().map(|live| live.bytes.0.div_ceil(512)).collect()
+            };
+            let after = |steps: u64| Metadata {
+                prefix_tokens: now.prefix_tokens + steps * requests,
+                longest: now.longest + steps,
+                ..now
+            };
+            let repeats = now.repeats();
+            prop_assert_eq!(sizes(&after(repeats.min(1 << 30))), sizes(&now));
+            if matches!(backend, AttentionBackend::Flashinfer | AttentionBackend::Triton) {
+                prop_assert!(sizes(&after(repeats + 1)) != sizes(&now), "none is missed");
+            }
+        }
+
         #[test]
         fn captured_steps_make_less(tokens in 1..2000_u64, prefix in 0..1_000_000_u64) {
             let batch = Metadata { tokens, requests: tokens, prefix_tokens: prefix, ..CHUNK };

@@ -178,6 +178,7 @@ fn scheduling(flags: &Flags<'_>) -> SchedulingArgs {
         radix_eviction_policy: flags.text(&["--radix-eviction-policy"]),
         max_queued_requests: flags.count(&["--max-queued-requests"]),
         prefill_max_requests: flags.count(&["--prefill-max-requests"]),
+        decode_log_interval: flags.count(&["--decode-log-interval"]),
         enable_priority_scheduling: flags.on("--enable-priority-scheduling"),
         schedule_low_priority_values_first: flags.on("--schedule-low-priority-values-first"),
         priority_scheduling_preemption_threshold: flags

@@ -58,6 +58,8 @@ enum Stage {
     Falling(usize),
     /// The start failed: only the accounts may follow.
     Refused,
+    /// The metrics, which only the end follows.
+    Measured,
     Ended,
 }
 
@@ -77,6 +79,7 @@ impl Subject for Order {
             Stage::Serving => self.serving(kind),
             Stage::Falling(at) => self.falling(at, kind),
             Stage::Refused => (kind == "ledger").then_some(Stage::Refused),
+            Stage::Measured => (kind == "run_ended").then_some(Stage::Ended),
             Stage::Ended => None,
         };
         match next {
@@ -113,6 +116,7 @@ impl Order {
             return Some(Stage::Falling(0));
         }
         match kind {
+            "metrics" => Some(Stage::Measured),
             "run_ended" => Some(Stage::Ended),
             // A kill from outside: nothing is said before the processes fall.
             "process_ended" => {
@@ -125,8 +129,10 @@ impl Order {
     }
 
     fn falling(&mut self, at: usize, kind: &str) -> Option<Stage> {
-        if kind == "run_ended" {
-            return Some(Stage::Ended);
+        match kind {
+            "metrics" => return Some(Stage::Measured),
+            "run_ended" => return Some(Stage::Ended),
+            _ => {}
         }
         let here = CASCADE.iter().position(|name| *name == kind)?;
         let again = self.seen.contains(&here) && matches!(kind, "step_failed" | "server_ended");

@@ -1,6 +1,7 @@
 //! Figures that a run can produce and a scenario can claim.
 
 use crate::outcome::FigureKind;
+use plimsoll_core::engine::metrics::{METRICS, MetricSpec, Unit};
 
 /// One figure that a run can produce and a scenario can claim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,8 +27,35 @@ const fn spec(
 
 use FigureKind::{Bytes, Count, Duration, Number, Text};
 
-/// Every figure that can be claimed.
-pub const FIGURES: &[FigureSpec] = &[
+/// Every figure that can be claimed: those of a start and of a run's end, then the metrics.
+pub const FIGURES: &[FigureSpec] = &all();
+
+const fn all() -> [FigureSpec; SINGLE.len() + METRICS.len()] {
+    let mut out = [SINGLE[0]; SINGLE.len() + METRICS.len()];
+    let mut at = 0;
+    while at < out.len() {
+        out[at] = match at.checked_sub(SINGLE.len()) {
+            None => SINGLE[at],
+            Some(at) => of_metric(&METRICS[at]),
+        };
+        at += 1;
+    }
+    out
+}
+
+/// Shares and rates are claimed as plain numbers: a part of 1, tokens a second.
+const fn of_metric(metric: &MetricSpec) -> FigureSpec {
+    let (kind, example) = match metric.unit {
+        Unit::Nanos => (Duration, "350 ms"),
+        Unit::Count => (Count, "12"),
+        Unit::Ppm => (Number, "0.85"),
+        Unit::Milli => (Number, "12.5"),
+        Unit::MilliPerSecond => (Number, "1250.5"),
+    };
+    spec(metric.name, kind, example, metric.doc)
+}
+
+const SINGLE: &[FigureSpec] = &[
     spec("max_total_num_tokens", Count, "231120", "Token slots of the KV pool (SGLang)."),
     spec(
         "mem_fraction_static",
@@ -148,13 +176,9 @@ pub const FIGURES: &[FigureSpec] = &[
     spec("died_segment", Bytes, "896 MiB", "What the allocator asked of the device for it."),
     spec("died_free", Bytes, "0.41 GiB", "Free device memory at that moment."),
     spec("died_allocated", Bytes, "1.12 GiB", "Live in the caching allocator at that moment."),
-    spec("finished_requests", Count, "182", "Requests that ended with an answer."),
-    spec("refused_requests", Count, "0", "Requests that were turned away."),
-    spec("aborted_requests", Count, "0", "Requests that were given up."),
     spec("steps", Count, "20480", "Forward passes."),
     spec("prefill_steps", Count, "190", "Forward passes with prompt tokens."),
     spec("decode_steps", Count, "20290", "Forward passes of decode alone."),
-    spec("retractions", Count, "12", "Times that a running request gave its slots back."),
     spec("cached_tokens", Count, "91136", "Prompt tokens that the prefix cache had."),
     spec("evicted_tokens", Count, "48000", "Slots taken back from the prefix cache."),
     spec("peak_used_tokens", Count, "16095", "Most slots in use."),

@@ -42,7 +42,7 @@ pub use time::Rate;
 pub use traces::{Smear, TraceSource};
 pub use types::{
     Capacity, Device, DeviceProperties, Limits, Machine, Model, ModelFigures, ModelSource,
-    Readings, Scenario,
+    Readings, Scenario, SloLimits,
 };
 pub use value::{PerRank, Reading};
 pub(crate) use workload_read::group_of;

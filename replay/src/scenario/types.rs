@@ -13,6 +13,7 @@ use super::{
     },
 };
 use plimsoll_core::{
+    engine::metrics::Slo,
     policy::sglang::args::Platform,
     units::{Bytes, Nanos},
 };
@@ -57,6 +58,9 @@ pub struct Scenario {
     /// Where a run ends that does not end by itself.
     #[serde(default)]
     pub limits: Limits,
+    /// Limits that a good answer keeps, for `goodput` and `slo_share`; `--slo` sets them too.
+    #[serde(default)]
+    pub slo: SloLimits,
     /// Claims about the result; see the figures below.
     #[serde(default)]
     pub expect: Expect,
@@ -74,6 +78,30 @@ pub struct Limits {
     #[serde(default = "max_time", deserialize_with = "longest")]
     #[schemars(with = "Option<Span>", example = &"10 min")]
     pub max_time: Nanos,
+}
+
+/// Limits of a service level objective. An answer that keeps all of those that are given is good.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SloLimits {
+    /// Longest time from arrival to the first token.
+    #[serde(default, deserialize_with = "positive_span")]
+    #[schemars(with = "Option<Span>", example = &"2 s")]
+    pub ttft: Option<Nanos>,
+    /// Longest mean time per output token after the first.
+    #[serde(default, deserialize_with = "positive_span")]
+    #[schemars(with = "Option<Span>", example = &"50 ms")]
+    pub tpot: Option<Nanos>,
+    /// Longest time from arrival to the last token.
+    #[serde(default, deserialize_with = "positive_span")]
+    #[schemars(with = "Option<Span>", example = &"30 s")]
+    pub e2e: Option<Nanos>,
+}
+
+impl From<SloLimits> for Slo {
+    fn from(limits: SloLimits) -> Self {
+        Self { ttft: limits.ttft, tpot: limits.tpot, e2e: limits.e2e }
+    }
 }
 
 impl Default for Limits {

@@ -51,20 +51,19 @@ pub(crate) fn add(outcome: &mut Outcome, run: &ServedRun) {
     // As the engine's log prints it.
     put("usage_at_end", Figure::Number((share(totals.usage.used()) * 100.0).round() / 100.0));
     put("duration", Figure::Duration(totals.at));
+    for (name, figure) in super::measured::figures(&run.metrics) {
+        put(name, figure);
+    }
     if let ServeEnd::OutOfMemory(failure) = &run.served.end {
         add_death(outcome, failure, totals.at, totals.steps);
     }
 }
 
-fn counts(totals: &Totals) -> [(&'static str, u64); 14] {
+fn counts(totals: &Totals) -> [(&'static str, u64); 10] {
     [
-        ("finished_requests", totals.finished),
-        ("refused_requests", totals.refused),
-        ("aborted_requests", totals.aborted),
         ("steps", totals.steps),
         ("prefill_steps", totals.prefill_steps),
         ("decode_steps", totals.decode_steps),
-        ("retractions", totals.retractions),
         ("evicted_tokens", totals.evicted_tokens),
         ("cached_tokens", totals.cached_tokens),
         ("peak_used_tokens", totals.peak_used_tokens),

@@ -1,8 +1,11 @@
 //! A started server under its workload: the scheduler, the passes and the clients of a case put together.
 
 pub(crate) mod figures;
+mod measured;
 mod sglang;
 mod time;
+
+pub(crate) use measured::page_size;
 
 use crate::{
     assemble::Assembled,
@@ -11,8 +14,12 @@ use crate::{
 use plimsoll_core::{
     backend::Backend,
     decision::DecisionSink,
-    engine::serving::{
-        self, Clients, Limits, PassTapes, Served, Serving, TimedChange, Watcher, Wording,
+    engine::{
+        metrics::{Metrics, MetricsReport, Slo},
+        serving::{
+            self, Clients, Limits, Pace, PassTapes, ServeEnd, Served, Serving, TimedChange,
+            Watcher, Watchers, Wording,
+        },
     },
     estimate::time_inputs::TimeBasis,
     figure::NamedFigure,
@@ -31,6 +38,10 @@ pub struct Load<'a> {
     pub limits: Limits,
     /// How much the log tells.
     pub detail: LogDetail,
+    /// Limits that a good answer keeps.
+    pub slo: Slo,
+    /// Whether quiet stretches are skipped.
+    pub pace: Pace,
     /// Told everything that happens.
     pub watcher: &'a mut dyn Watcher,
     /// Whether the user wants the run to end now.
@@ -77,6 +88,8 @@ pub struct ServedRun {
     pub notes: Vec<String>,
     /// What the times of its passes rest on, each figure with its derivation.
     pub time: Vec<NamedFigure>,
+    /// Its metrics.
+    pub metrics: MetricsReport,
 }
 
 /// Puts a started server under load; its decisions go to `sink` after those of the start.
@@ -104,6 +117,8 @@ pub fn serve(
     };
     let options = allocator_options(&assembled.launch.env)?;
     sink.record(sglang::started(ran)?);
+    let mut metrics = Metrics::new(page_size(ran), load.slo);
+    let mut ending = measured::HoldsEnd::new(sink);
     let serving = Serving {
         scheduler: parts.scheduler.as_mut(),
         clients: load.clients,
@@ -114,11 +129,16 @@ pub fn serve(
         wording: parts.wording,
         limits: load.limits,
         detail: load.detail,
-        watcher: load.watcher,
+        pace: load.pace,
+        watcher: &mut Watchers(vec![&mut metrics, load.watcher]),
         interrupted: load.interrupted,
     };
-    let served = serving::serve(machine, serving, sink);
-    Ok(ServedRun { served, notes: parts.notes, time: parts.time.figures })
+    let served = serving::serve(machine, serving, &mut ending);
+    let metrics = metrics.report(served.totals.at);
+    // A run that somebody ended is compared with a whole one as far as it goes.
+    let told = (served.end != ServeEnd::Interrupted).then(|| measured::record(&metrics));
+    ending.close(told);
+    Ok(ServedRun { served, notes: parts.notes, time: parts.time.figures, metrics })
 }
 
 /// Variables that set torch's allocator up; the later one wins.

@@ -95,6 +95,21 @@ impl<'a> ServingLog<'a> {
         }
     }
 
+    /// Decode passes that follow each other with nothing between, from the first, given as its number and its
+    /// time, to `last`.
+    pub(super) fn quiet(&mut self, last: &PassRecord, (step, at): (u64, Nanos)) {
+        let before = last.step - step;
+        if before > 0 {
+            // Of a run only the last pass is told, and of the first one its number and its time.
+            let elapsed = Nanos(last.at.0 - at.0);
+            self.pass(PassRecord { step, at, elapsed, ..*last });
+        }
+        self.pass(*last);
+        if let Some(run) = &mut self.run {
+            run.steps += before.saturating_sub(1);
+        }
+    }
+
     fn close_run(&mut self) {
         let Some(mut run) = self.run.take() else { return };
         run.slots.write(self.sink);

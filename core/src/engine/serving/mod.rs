@@ -9,8 +9,10 @@ mod changes;
 mod clients;
 mod log;
 mod pass;
+mod quiet;
 mod rank_memory;
 mod served;
+mod settled;
 mod slot_log;
 #[cfg(test)]
 mod tests;
@@ -20,6 +22,7 @@ pub use cascade::Wording;
 pub use changes::{Change, TimedChange, When};
 pub use clients::{Arrival, Clients, Sampling, SamplingChoice};
 pub use pass::{Pass, PassTapes, PassTime};
+pub use quiet::Pace;
 pub use rank_memory::OutOfMemoryAt;
 pub use served::{Limit, PassFailure, ServeEnd, Served, Totals};
 pub use watch::{PassSeen, QuietRun, Watcher, Watchers};
@@ -37,7 +40,9 @@ use crate::{
 use cascade::Moment;
 use log::{PassRecord, ServingLog};
 use pass::Demand;
+use quiet::Settled;
 use rank_memory::{PassStopped, RankMemory};
+use settled::{Known, Play};
 use std::collections::{BTreeMap, VecDeque};
 
 /// What a run may at most take.
@@ -69,6 +74,8 @@ pub struct Serving<'a> {
     pub limits: Limits,
     /// How much the log tells.
     pub detail: LogDetail,
+    /// Whether quiet stretches are skipped; the log is the same.
+    pub pace: Pace,
     /// Told everything; decides nothing.
     pub watcher: &'a mut dyn Watcher,
     /// Asked before every turn: whether the user wants the run to end here.
@@ -100,6 +107,12 @@ struct Server<'m, 'a> {
     /// other.
     ends: VecDeque<Nanos>,
     next_change: usize,
+    /// Passes that need not be played.
+    known: Known,
+    /// The latest pass, where it could be repeated.
+    settled: Option<Settled>,
+    /// Times of the passes of a quiet stretch; kept for its room.
+    times: Vec<Nanos>,
     /// Turns in a row that did and decided nothing.
     idle: u32,
 }
@@ -151,6 +164,9 @@ impl<'m, 'a> Server<'m, 'a> {
             now: Nanos(0),
             ends: VecDeque::new(),
             next_change: 0,
+            known: Known::default(),
+            settled: None,
+            times: Vec::new(),
             idle: 0,
         }
     }
@@ -166,7 +182,7 @@ impl<'m, 'a> Server<'m, 'a> {
             if self.now > self.parts.limits.max_time {
                 return ServeEnd::Limit(Limit::Time);
             }
-            match self.turn() {
+            match self.turn().and_then(|next| self.skip_quiet().map(|()| next)) {
                 Ok(Next::GoOn) => {}
                 Ok(Next::End(end)) | Err(end) => return end,
             }
@@ -274,18 +290,19 @@ impl<'m, 'a> Server<'m, 'a> {
         let usage = self.parts.scheduler.usage();
         self.totals.see(usage);
         self.totals.largest_chunk = self.totals.largest_chunk.max(pass.tokens);
-        let tapes = self.parts.tapes.tapes(&pass);
-        let largest = tapes.iter().filter_map(|tape| tape.largest()).map(|live| live.bytes).max();
-        self.totals.largest_request = self.totals.largest_request.max(largest.unwrap_or_default());
-        self.play(&pass, &tapes)?;
-        let time = self.parts.time.time(&Pass::shape(batch));
+        self.settled = None;
+        let Play { peak, reserved, settles, .. } = self.allocate(&pass)?;
+        let shape = Pass::shape(batch);
+        let time = self.parts.time.time(&shape);
         let (mode, tokens, requests) = (pass.mode, pass.tokens, pass.requests);
         let report = self.backend.execute(&StepWork { mode, tokens, requests, time })?;
-        let at = self.now.max(self.ends.back().copied().unwrap_or_default());
+        let at = self.next_launch();
         self.ends.push_back(Nanos(at.0.saturating_add(report.elapsed.0)));
-        let (peak, reserved) = self.peaks();
         let free = self.least_free()?;
-        self.totals.least_free = Some(self.totals.least_free.map_or(free, |least| least.min(free)));
+        self.totals.see_free(free);
+        if settles && mode == Mode::Decode {
+            self.settled = Some(Settled { pass, shape, peak, reserved });
+        }
         self.log.pass(PassRecord {
             step: self.totals.steps,
             mode,
@@ -316,16 +333,41 @@ impl<'m, 'a> Server<'m, 'a> {
         Ok(())
     }
 
-    /// Plays a pass on every rank; the first that fails ends the server.
+    /// What the pass allocates and frees, on every rank.
+    fn allocate(&mut self, pass: &Pass) -> Result<Play, ServeEnd> {
+        let key = self.parts.tapes.key(pass);
+        let play = match self.known.get(&key) {
+            Some(play) => play,
+            None => {
+                let tapes = self.parts.tapes.tapes(pass);
+                let largest = tapes.iter().filter_map(|tape| tape.largest());
+                let largest = largest.map(|live| live.bytes).max().unwrap_or_default();
+                // Of a pass that fails, too.
+                self.totals.see_request(largest);
+                let settles = self.play(pass, &tapes)?;
+                let (peak, reserved) = self.peaks();
+                let play = Play { peak, reserved, largest, settles };
+                self.known.note(key, play);
+                play
+            }
+        };
+        self.totals.see_request(play.largest);
+        Ok(play)
+    }
+
+    /// Plays a pass on every rank; the first that fails ends the server. Answers whether every allocator is
+    /// as it was before.
     fn play(
         &mut self,
         pass: &Pass,
         tapes: &[std::rc::Rc<crate::tape::Tape>],
-    ) -> Result<(), ServeEnd> {
+    ) -> Result<bool, ServeEnd> {
         let mut changes = Vec::new();
+        let mut settles = true;
         for at in 0..self.ranks.len() {
             let rank = Rank(u32::try_from(at).unwrap_or(u32::MAX));
             let played = self.ranks[at].play(self.backend, tapes, &mut changes);
+            settles &= changes.is_empty() && self.ranks[at].restores();
             for change in changes.drain(..) {
                 self.log.segment(rank, self.totals.steps, change);
             }
@@ -339,7 +381,7 @@ impl<'m, 'a> Server<'m, 'a> {
                 }
             }
         }
-        Ok(())
+        Ok(settles)
     }
 
     fn peaks(&mut self) -> (Bytes, Bytes) {

@@ -90,6 +90,18 @@ pub trait PassTapes {
     /// The tapes of a pass in the order in which they are played. What one leaves is live while the next
     /// runs.
     fn tapes(&mut self, pass: &Pass) -> Vec<Rc<Tape>>;
+
+    /// The pass without what its tapes do not depend on: passes with the same key have the same tapes.
+    fn key(&self, pass: &Pass) -> Pass {
+        *pass
+    }
+
+    /// Decode passes of the same requests after this one, each with one token more of every request, whose
+    /// buffers are the same once each is rounded up to 512 bytes; they never shrink. It may say fewer than
+    /// there are.
+    fn repeats(&self, _pass: &Pass) -> u64 {
+        0
+    }
 }
 
 /// How long the passes of one engine take.

@@ -60,6 +60,12 @@ impl RankMemory {
         peak
     }
 
+    /// Whether a pass that took nothing from the device and gave nothing back leaves the allocator as it was:
+    /// blocks that were split are joined again. Garbage collection counts searches, and is another matter.
+    pub(super) fn restores(&self) -> bool {
+        !self.allocator.collects()
+    }
+
     /// Plays the tapes of a pass one after the other. What one leaves lives until the last has been
     /// played, and is freed then.
     pub(super) fn play(

@@ -128,6 +128,14 @@ impl Totals {
         }
     }
 
+    pub(super) fn see_free(&mut self, free: Bytes) {
+        self.least_free = Some(self.least_free.map_or(free, |least| least.min(free)));
+    }
+
+    pub(super) fn see_request(&mut self, largest: Bytes) {
+        self.largest_request = self.largest_request.max(largest);
+    }
+
     pub(super) fn see(&mut self, usage: Usage) {
         self.usage = usage;
         self.peak_used_tokens = self.peak_used_tokens.max(usage.used());

@@ -280,7 +280,7 @@ impl CachingAllocator {
     }
 
     /// Whether garbage collection can act.
-    const fn collects(&self) -> bool {
+    pub(crate) const fn collects(&self) -> bool {
         self.limit.is_some() && self.options.garbage_collection_threshold > 0.0
     }
 

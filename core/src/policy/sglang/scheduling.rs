@@ -15,6 +15,8 @@ pub struct SchedulingArgs {
     pub max_queued_requests: Option<u64>,
     /// `--prefill-max-requests`.
     pub prefill_max_requests: Option<u64>,
+    /// `--decode-log-interval`: decode results between two lines of the log; 40 when not given.
+    pub decode_log_interval: Option<u64>,
     /// `--enable-priority-scheduling`.
     pub enable_priority_scheduling: bool,
     /// `--schedule-low-priority-values-first`.

@@ -31,11 +31,11 @@ pub use config::{
     QueuePolicy, SglangConfig, TooLong,
 };
 pub use detail::{BudgetView, Consideration, Considered, Placed, Preemption, TurnDetail, Verdict};
+pub use ratio::NewTokenRatio;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use self::{
-    ratio::NewTokenRatio,
     request::{Idx, Slab},
     rules::Rules,
 };

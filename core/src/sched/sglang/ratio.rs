@@ -13,7 +13,7 @@ pub(super) const RETRACT_STEPS: u64 = 20;
 ///
 /// Source: SGLang `Scheduler.init_chunked_prefill`, `NewTokenRatioTracker` (0.5.23).
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct NewTokenRatio {
+pub struct NewTokenRatio {
     init: f64,
     min: f64,
     decay: f64,
@@ -21,27 +21,38 @@ pub(super) struct NewTokenRatio {
 }
 
 impl NewTokenRatio {
-    pub(super) fn new(conservativeness: f64) -> Self {
+    /// Of a server with this `--schedule-conservativeness`.
+    #[must_use]
+    pub fn new(conservativeness: f64) -> Self {
         let init = (INIT * conservativeness).min(1.0);
         let min = (init * MIN_FACTOR).min(1.0);
         Self { init, min, decay: (init - min) / DECAY_STEPS, now: init }
     }
 
-    pub(super) const fn now(&self) -> f64 {
+    /// Its value.
+    #[must_use]
+    pub const fn now(&self) -> f64 {
         self.now
     }
 
-    pub(super) const fn reset(&mut self) {
+    /// An idle server begins anew.
+    pub const fn reset(&mut self) {
         self.now = self.init;
     }
 
     /// After a decode step that had room.
-    pub(super) fn decay(&mut self) {
+    pub fn decay(&mut self) {
         self.now = (self.now - self.decay).max(self.min);
     }
 
+    /// With the value that a retraction left, for who follows a scheduler from outside.
+    #[must_use]
+    pub const fn at(self, now: f64) -> Self {
+        Self { now, ..self }
+    }
+
     /// After `steps` such steps: each subtracts anew, until the floor is reached.
-    pub(super) fn decay_by(&mut self, steps: u64) {
+    pub fn decay_by(&mut self, steps: u64) {
         for _ in 0..steps {
             if self.now <= self.min {
                 break;

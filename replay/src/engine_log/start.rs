@@ -1,7 +1,7 @@
-//! The engine's own start-up lines as this plan foresees them, to lay beside a log. What the plan does
-//! not know (times, class names) is `…`. "GB" in SGLang's lines is GiB.
+//! The engine's own start-up lines, to lay beside a log. What is not known (times, class names) is `…`.
+//! "GB" in SGLang's lines is GiB.
 
-use super::View;
+use crate::start::{Case, CaseLaunch, ModelKind, Policy, Ran};
 use plimsoll_core::{
     engine::{SglangStart, VllmStart, startup::Start},
     figure::FigureValue,
@@ -12,13 +12,21 @@ use plimsoll_core::{
     },
     units::{Bytes, Tokens},
 };
-use plimsoll_replay::start::{ModelKind, Policy};
 
-/// The lines in the order of the log.
-pub(super) fn of(view: &View<'_>) -> Vec<String> {
-    match &view.plan.ran.policy {
+/// What the lines of a start rest on.
+#[derive(Clone, Copy)]
+struct View<'a> {
+    case: &'a Case,
+    ran: &'a Ran,
+}
+
+/// The lines of a start in the order of the log.
+#[must_use]
+pub fn lines(case: &Case, ran: &Ran) -> Vec<String> {
+    let view = &View { case, ran };
+    match &ran.policy {
         Policy::Sglang(start) => sglang(view, start),
-        Policy::Mlx(_) => mlx(&view.plan.ran.start),
+        Policy::Mlx(_) => mlx(&view.ran.start),
         Policy::Vllm(start) => vllm(view, start),
     }
 }
@@ -47,8 +55,9 @@ fn bytes(start: &Start, name: &str) -> Option<Bytes> {
 
 /// SGLang. Source of the forms: logs of 0.4.6 to 0.5.23.
 fn sglang(view: &View<'_>, policy: &SglangStart) -> Vec<String> {
-    let start = &view.plan.ran.start;
-    let version = view.launch.engine.version();
+    let start = &view.ran.start;
+    let CaseLaunch::Sglang(args) = &view.case.launch else { return Vec::new() };
+    let version = args.version;
     let mut lines = Vec::new();
     let (before, after) = (free(start, "before_load"), free(start, "after_load"));
     lines.extend(before.map(|free| format!("Load weight begin. avail mem={}", gb(free))));
@@ -76,7 +85,7 @@ fn sglang(view: &View<'_>, policy: &SglangStart) -> Vec<String> {
 
 /// `KV Cache is allocated.`: tokens without padding, sizes with it.
 fn kv_lines(view: &View<'_>, pool: &Pool, version: Version) -> Vec<String> {
-    let dtype = view.plan.ran.start.figure("kv_cache_dtype");
+    let dtype = view.ran.start.figure("kv_cache_dtype");
     let dtype = match dtype.map(|figure| &figure.value) {
         Some(FigureValue::Text(name)) if version >= Version::new(0, 5, 13) => {
             format!("dtype: {}, ", torch_name(name))
@@ -151,7 +160,7 @@ fn torch_name(name: &str) -> String {
 
 /// The line of the scheduler's limits.
 fn limits(view: &View<'_>, policy: &SglangStart, ready: Option<Bytes>) -> Option<String> {
-    let start = &view.plan.ran.start;
+    let start = &view.ran.start;
     let resolved = policy.resolved()?;
     let tokens = count(start, "max_total_num_tokens")?;
     let (requests, context) = (count(start, "max_running_requests")?, count(start, "context_len")?);
@@ -201,7 +210,7 @@ fn mlx(start: &Start) -> Vec<String> {
 /// vLLM.
 fn vllm(view: &View<'_>, policy: &VllmStart) -> Vec<String> {
     let Some(settings) = policy.settings() else { return Vec::new() };
-    let basis = &view.plan.ran.basis;
+    let basis = &view.ran.basis;
     let release = (settings.rules.version.major, settings.rules.version.minor);
     let weights = basis.load.value.mid.0 as f64;
     let mut out = vec![if release >= (0, 15) {

@@ -1,0 +1,173 @@
+//! The line of a decision, written straight from the engine's record: a run makes several a request.
+
+use crate::record::write_text;
+use plimsoll_core::{
+    decision::{Digest, Record, Value},
+    pyfloat,
+};
+use std::io::{self, Write};
+
+/// A line in its parts: what both digests cover, and what is measured.
+#[derive(Debug, Default)]
+pub(crate) struct Line {
+    /// `,"kind":…` and the decided fields, with the rank before them.
+    decided: String,
+    /// The measured fields, each after a comma.
+    measured: String,
+}
+
+impl Line {
+    /// Takes the form of `record`.
+    pub(crate) fn set(&mut self, record: &Record) {
+        self.decided.clear();
+        self.measured.clear();
+        if let Some(rank) = record.rank {
+            self.decided.push_str(",\"rank\":");
+            integer(&mut self.decided, i128::from(rank.0));
+        }
+        self.decided.push_str(",\"kind\":\"");
+        self.decided.push_str(record.kind);
+        self.decided.push('"');
+        for field in &record.fields {
+            let out = match field.digest {
+                Digest::Decisions => &mut self.decided,
+                Digest::Full => &mut self.measured,
+            };
+            // Names of kinds and fields are plain words.
+            out.push_str(",\"");
+            out.push_str(field.name);
+            out.push_str("\":");
+            value(out, &field.value);
+        }
+    }
+
+    /// What the `decisions` digest covers, part by part.
+    pub(crate) fn decision_parts(&self, mut take: impl FnMut(&[u8])) {
+        take(b"{");
+        take(self.decided.as_bytes().get(1..).unwrap_or_default());
+        take(b"}\n");
+    }
+
+    /// The line with its end, part by part.
+    pub(crate) fn parts(&self, seq: u64, mut take: impl FnMut(&[u8])) {
+        let mut digits = [0; DIGITS];
+        take(b"{\"seq\":");
+        take(decimal(seq, &mut digits));
+        take(self.decided.as_bytes());
+        if let Some(measured) = self.measured.as_bytes().get(1..) {
+            take(b",\"measured\":{");
+            take(measured);
+            take(b"}");
+        }
+        take(b"}\n");
+    }
+
+    /// Writes the line.
+    pub(crate) fn write(&self, seq: u64, out: &mut impl Write) -> io::Result<()> {
+        let mut written = Ok(());
+        self.parts(seq, |part| {
+            if written.is_ok() {
+                written = out.write_all(part);
+            }
+        });
+        written
+    }
+}
+
+/// Digits of the largest `u64`.
+const DIGITS: usize = 20;
+
+/// `n` in decimal, at the end of `digits`.
+fn decimal(mut n: u64, digits: &mut [u8; DIGITS]) -> &[u8] {
+    let mut at = DIGITS;
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (n % 10) as u8;
+        n /= 10;
+        if n == 0 {
+            return &digits[at..];
+        }
+    }
+}
+
+fn integer(out: &mut String, n: i128) {
+    // As in the log: beyond 64 bits it stays at the limit.
+    let n = i64::try_from(n).unwrap_or(i64::MAX);
+    if n < 0 {
+        out.push('-');
+    }
+    let mut digits = [0; DIGITS];
+    let text = decimal(n.unsigned_abs(), &mut digits);
+    out.extend(text.iter().map(|digit| char::from(*digit)));
+}
+
+fn value(out: &mut String, value: &Value) {
+    match value {
+        Value::Int(n) => integer(out, *n),
+        Value::Float(x) if x.is_finite() => out.push_str(&pyfloat::repr(*x)),
+        Value::Float(x) => write_text(out, &format!("float:{x}")),
+        Value::Flag(flag) => out.push_str(if *flag { "true" } else { "false" }),
+        Value::Text(text) => write_text(out, text),
+        Value::Null => write_text(out, "unknown"),
+        Value::Ints(list) => {
+            out.push('[');
+            for (at, n) in list.iter().enumerate() {
+                if at > 0 {
+                    out.push(',');
+                }
+                let mut digits = [0; DIGITS];
+                let text = decimal(*n, &mut digits);
+                out.extend(text.iter().map(|digit| char::from(*digit)));
+            }
+            out.push(']');
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{record::Fields, run::wire_record, wire::LogWriter};
+    use plimsoll_core::backend::Rank;
+    use proptest::prelude::*;
+
+    fn any_value() -> impl Strategy<Value = Value> {
+        prop_oneof![
+            any::<u64>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            any::<bool>().prop_map(Value::from),
+            ".{0,12}".prop_map(|text: String| Value::from(text.as_str())),
+            Just(Value::Null),
+            proptest::collection::vec(any::<u64>(), 0..4).prop_map(Value::Ints),
+        ]
+    }
+
+    proptest! {
+        /// The straight way and the detour write the same lines and the same digests.
+        #[test]
+        fn lines_are_those_of_the_records(
+            rank in proptest::option::of(0_u32..9),
+            values in proptest::collection::vec((any_value(), any::<bool>()), 0..6),
+        ) {
+            const NAMES: [&str; 6] = ["a", "b_ns", "c_bytes", "d", "e", "f"];
+            let mut record = Record::new("kind_of_it");
+            record.rank = rank.map(Rank);
+            for ((value, measured), name) in values.into_iter().zip(NAMES) {
+                record = if measured { record.measured(name, value) } else { record.with(name, value) };
+            }
+            let mut straight = LogWriter::new(Vec::new(), &Fields::default()).unwrap();
+            let mut detour = LogWriter::new(Vec::new(), &Fields::default()).unwrap();
+            for _ in 0..2 {
+                straight.push_decision(&record).unwrap();
+                detour.push(wire_record(&record)).unwrap();
+            }
+            let (straight, detour) = (
+                straight.finish(crate::wire::Closing::Complete).unwrap(),
+                detour.finish(crate::wire::Closing::Complete).unwrap(),
+            );
+            prop_assert_eq!(String::from_utf8(straight.0).unwrap(), String::from_utf8(detour.0).unwrap());
+            prop_assert_eq!(straight.1, detour.1);
+        }
+    }
+}
