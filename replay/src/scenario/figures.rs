@@ -179,7 +179,6 @@ const SINGLE: &[FigureSpec] = &[
     spec("steps", Count, "20480", "Forward passes."),
     spec("prefill_steps", Count, "190", "Forward passes with prompt tokens."),
     spec("decode_steps", Count, "20290", "Forward passes of decode alone."),
-    spec("cached_tokens", Count, "91136", "Prompt tokens that the prefix cache had."),
     spec("evicted_tokens", Count, "48000", "Slots taken back from the prefix cache."),
     spec("peak_used_tokens", Count, "16095", "Most slots in use."),
     spec("peak_usage", Number, "0.97", "Most of the pool in use, as a fraction."),

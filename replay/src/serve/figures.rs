@@ -59,13 +59,12 @@ pub(crate) fn add(outcome: &mut Outcome, run: &ServedRun) {
     }
 }
 
-fn counts(totals: &Totals) -> [(&'static str, u64); 10] {
+fn counts(totals: &Totals) -> [(&'static str, u64); 9] {
     [
         ("steps", totals.steps),
         ("prefill_steps", totals.prefill_steps),
         ("decode_steps", totals.decode_steps),
         ("evicted_tokens", totals.evicted_tokens),
-        ("cached_tokens", totals.cached_tokens),
         ("peak_used_tokens", totals.peak_used_tokens),
         ("used_tokens_at_end", totals.usage.used()),
         ("running_at_end", totals.usage.running),

@@ -2,7 +2,7 @@
 
 use super::rank_memory::OutOfMemoryAt;
 use crate::{
-    sched::{Decision, Fatal, Finish, Mode, RequestId, Usage},
+    sched::{Decision, Fatal, Finish, Mode, Usage},
     units::{Bytes, Nanos},
 };
 
@@ -85,10 +85,6 @@ pub struct Totals {
     pub retractions: u64,
     /// Slots taken back from the prefix cache.
     pub evicted_tokens: u64,
-    /// Prompt tokens that were found in the prefix cache when their request joined a batch.
-    pub cached_tokens: u64,
-    /// The request whose prompt goes on in the next batch: its own chunks are no finds.
-    pub(super) cut: Option<RequestId>,
     /// Slots of the pool.
     pub pool_tokens: u64,
     /// Most slots in use.
@@ -115,13 +111,8 @@ impl Totals {
             Decision::Refused { .. } => self.refused += 1,
             Decision::Retracted { .. } | Decision::Preempted { .. } => self.retractions += 1,
             Decision::Evicted { freed, .. } => self.evicted_tokens += freed,
-            Decision::Admitted { request, prefix, chunked, .. } => {
-                if self.cut != Some(*request) {
-                    self.cached_tokens += prefix;
-                }
-                self.cut = chunked.then_some(*request);
-            }
-            Decision::Deferred { .. }
+            Decision::Admitted { .. }
+            | Decision::Deferred { .. }
             | Decision::Ratio { .. }
             | Decision::SlotsTaken { .. }
             | Decision::SlotsFreed { .. } => {}
