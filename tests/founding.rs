@@ -2,7 +2,7 @@
 //! varied, and the points at which the outcome turns are printed (`--nocapture`).
 
 use plimsoll_core::{
-    engine::serving::{PassFailure, ServeEnd},
+    engine::serving::{PassFailure, ServeEnd, Totals},
     units::{Bytes, GIB, MIB},
 };
 use plimsoll_replay::{
@@ -141,7 +141,9 @@ fn the_hierarchical_cache_changes_nothing_on_the_device() {
         ["margin-0.93.yaml", "margin-0.93-no-hicache.yaml"].map(|name| run(name, &[]));
     assert_eq!(death(&with), death(&without));
     let totals = |run: &ScenarioRun| run.served.as_ref().unwrap().served.totals.clone();
-    assert_eq!(totals(&with), totals(&without));
+    let with = totals(&with);
+    assert!(with.backed_up_tokens > 0 && with.loaded_back_tokens == 0);
+    assert_eq!(Totals { backed_up_tokens: 0, ..with }, totals(&without));
 }
 
 #[test]

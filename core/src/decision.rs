@@ -99,6 +99,13 @@ impl Record {
         Self { kind, rank: Some(rank), fields: Vec::new() }
     }
 
+    /// The same with room for `fields` of them.
+    #[must_use]
+    pub fn with_room(mut self, fields: usize) -> Self {
+        self.fields.reserve(fields);
+        self
+    }
+
     /// Adds a value that every backend must agree on.
     #[must_use]
     pub fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {

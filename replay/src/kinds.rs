@@ -63,7 +63,7 @@ impl Kind {
 use About::{Either, Rank, Server};
 
 /// Every kind, in the order of a server's life.
-pub const KINDS: [Kind; 40] = [
+pub const KINDS: [Kind; 43] = [
     kind(
         "capacity_read",
         Rank,
@@ -142,6 +142,25 @@ pub const KINDS: [Kind; 40] = [
         "the first request that could not join, when it or the reason changes",
     ),
     kind("evicted", Server, &["step", "asked_tokens", "freed_tokens"], "the prefix cache gives slots back"),
+    kind(
+        "backed_up",
+        Server,
+        &["step", "tokens", "stored_tokens"],
+        "a node of the prefix cache is copied to the host tier; 0 are stored where that has no room",
+    ),
+    kind(
+        "loaded_back",
+        Server,
+        &["step", "request", "host_tokens", "loaded_tokens"],
+        "what only the host holds of a request's prefix gets slots again; 0 are loaded where it is computed \
+         again: too short, or no slots",
+    ),
+    kind(
+        "evicted_host",
+        Server,
+        &["step", "asked_tokens", "freed_tokens"],
+        "the host tier gives copies up",
+    ),
     kind(
         "retracted",
         Server,

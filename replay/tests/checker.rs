@@ -366,6 +366,38 @@ fn rules_of_slots_find_what_breaks_them() {
     has(with(&[taken(&[1, 2, 3])]), "no pairs");
 }
 
+#[test]
+fn rules_of_the_host_tier_find_what_breaks_them() {
+    let with = |records: &[(&str, [(&'static str, u64); 2])]| {
+        let mut log = Life::ready(1).log();
+        log.complete = false;
+        let start = log.records.iter().position(|record| record.kind == "ready").unwrap();
+        let sized = Record::new("host_pool_sized").with("host_pool_tokens", 100_u64);
+        log.records.insert(start, sized);
+        for (kind, fields) in records {
+            let record = fields
+                .iter()
+                .fold(Record::new(kind), |record, (name, value)| record.with(name, *value));
+            log.records.push(record);
+        }
+        // Of what is missing around these records nothing is asked.
+        let tells = ["host pool of", "host slots", "on the host", "the host holds", "of a node"];
+        let found = what(&log).into_iter();
+        found.filter(|what| tells.iter().any(|words| what.contains(words))).collect::<Vec<_>>()
+    };
+    let copied = |tokens, stored| ("backed_up", [("tokens", tokens), ("stored_tokens", stored)]);
+    let loaded = |there, loads| ("loaded_back", [("host_tokens", there), ("loaded_tokens", loads)]);
+    let gone = |freed| ("evicted_host", [("asked_tokens", freed), ("freed_tokens", freed)]);
+    let ends = [copied(60, 60), copied(50, 0), gone(60), copied(100, 100), loaded(100, 100)];
+    assert_eq!(with(&ends), [""; 0]);
+    let has = |found: Vec<String>, part: &str| assert!(found[0].contains(part), "{found:?}");
+    has(with(&[copied(60, 50)]), "50 of the 60 tokens of a node are copied");
+    has(with(&[copied(60, 60), copied(50, 50)]), "110 tokens are held in a host pool of 100");
+    has(with(&[copied(60, 60), gone(61)]), "61 host slots are freed of 60 held");
+    has(with(&[copied(60, 60), loaded(60, 40)]), "40 of 60 tokens that the host holds are loaded");
+    has(with(&[copied(60, 60), loaded(70, 0)]), "70 tokens are found on the host, which holds 60");
+}
+
 /// A life whose only request finishes; `at_end` is told after it.
 fn slots_at_the_end(detail: Option<&str>, at_end: &[(&str, &[u64])]) -> Vec<String> {
     let slots = |life: &mut Life, kind: &str, runs: &[u64]| {

@@ -7,8 +7,11 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use plimsoll_core::{
-    kv::{EvictionPolicy, Run, Runs},
-    policy::sglang::version::Version,
+    kv::{EvictionPolicy, HostTierOptions, Run, Runs, WritePolicy},
+    policy::sglang::{
+        hicache::{self, HicacheInputs, HostTier},
+        version::Version,
+    },
     sched::{
         Batch, Decision, EosRule, Fatal, Mode, NewRequest, OutputIds, RequestId, Scheduler as _,
         Turn,
@@ -17,6 +20,7 @@ use plimsoll_core::{
             PriorityOptions, PriorityOrder, QueuePolicy, SglangConfig, SglangScheduler, TooLong,
         },
     },
+    units::{Bytes, Tokens},
 };
 use serde_json::{Value, json};
 
@@ -57,11 +61,7 @@ fn traces(release: &str) -> Vec<(String, Value)> {
 /// Why a trace is left out, if it is.
 fn unsupported(trace: &Value) -> Option<&'static str> {
     let has = |key: &str| !trace["config"][key].is_null();
-    match () {
-        () if has("hicache") => Some("host cache"),
-        () if has("swa") => Some("sliding window"),
-        () => None,
-    }
+    has("swa").then_some("sliding window")
 }
 
 fn is(value: &Value) -> bool {
@@ -93,16 +93,18 @@ fn config(trace: &Value) -> SglangConfig {
     out.mixed_chunk = if mixed { MixedChunk::On } else { MixedChunk::Off };
     out.loop_kind = if is(&c["overlap"]) { LoopKind::Overlap } else { LoopKind::Normal };
     let eviction = match c["radix_eviction_policy"].as_str() {
-        None | Some("lru" | "lfu") => EvictionPolicy::Lru,
+        None | Some("lru") => EvictionPolicy::Lru,
+        Some("lfu") => EvictionPolicy::Lfu,
         Some("fifo") => EvictionPolicy::Fifo,
         Some("mru") => EvictionPolicy::Mru,
         Some("filo") => EvictionPolicy::Filo,
         Some("priority") => EvictionPolicy::Priority,
         Some(other) => panic!("eviction {other}"),
     };
-    out.prefix_cache = match is(&c["disable_radix_cache"]) {
-        true => PrefixCache::Off,
-        false => PrefixCache::Radix(eviction),
+    out.prefix_cache = match (is(&c["disable_radix_cache"]), host_tier(c, version)) {
+        (true, _) => PrefixCache::Off,
+        (false, Some(host)) => PrefixCache::Hierarchical(eviction, host),
+        (false, None) => PrefixCache::Radix(eviction),
     };
     out.too_long = match is(&c["allow_auto_truncate"]) {
         true => TooLong::Truncate,
@@ -121,6 +123,32 @@ fn config(trace: &Value) -> SglangConfig {
     out.finish_key = patched.then_some(FinishKey::Committed);
     out.output_ids = OutputIds { first: OUTPUTS, stride: STRIDE, eos: 2 };
     out
+}
+
+/// The host tier, sized by our own rule, which must give what the engine's own pool had.
+fn host_tier(c: &Value, version: Version) -> Option<HostTierOptions> {
+    let hicache = Some(&c["hicache"]).filter(|value| !value.is_null())?;
+    let pool = hicache::plan(&HicacheInputs {
+        version,
+        hicache_size_gb: hicache["size_gb"].as_f64(),
+        hicache_ratio: hicache["ratio"].as_f64(),
+        device_tokens: Tokens(number(&c["pool_tokens"])),
+        bytes_per_token: Bytes(1),
+        page_size: number(&c["page_size"]),
+        os_available: Bytes::gib(64),
+        cgroup_headroom: None,
+        ranks_on_host: 1,
+        tier: HostTier::Cache,
+    });
+    let tokens = pool.unwrap().tokens.0;
+    assert_eq!(tokens, number(&c["host_pool_tokens"]), "size of the host pool");
+    let write_policy = match hicache["write_policy"].as_str() {
+        None | Some("write_through") => WritePolicy::WriteThrough,
+        Some("write_through_selective") => WritePolicy::WriteThroughSelective,
+        Some("write_back") => WritePolicy::WriteBack,
+        Some(other) => panic!("write policy {other}"),
+    };
+    Some(HostTierOptions { tokens, write_policy })
 }
 
 fn prompt(spec: &Value) -> Runs {
@@ -230,6 +258,10 @@ impl<'a> Replay<'a> {
             "protected": state.protected, "ratio": state.new_token_ratio,
             "req_slots": state.free_rows,
         });
+        if matches!(self.scheduler.config().prefix_cache, PrefixCache::Hierarchical(..)) {
+            record["end"]["host_available"] = json!(state.host_available);
+            record["end"]["pending_writes"] = json!(state.pending_writes);
+        }
         self.note_log(&log, results_from, &step["step"], &mut record);
         Ok(record)
     }
@@ -254,6 +286,10 @@ impl<'a> Replay<'a> {
         let considered: Vec<Value> = considered.collect();
         if !considered.is_empty() {
             record["adds"] = json!(considered);
+        }
+        if !detail.host_hits.is_empty() {
+            let hits = detail.host_hits.iter().map(|(id, tokens)| json!([name(*id), tokens]));
+            record["host_hit"] = hits.collect();
         }
         if !detail.preemptions.is_empty() {
             let tried = detail.preemptions.iter();
@@ -315,6 +351,16 @@ impl<'a> Replay<'a> {
                 Decision::Evicted { asked, freed } => {
                     lists.entry("evict").or_default().push(json!([asked, freed]));
                 }
+                Decision::BackedUp { tokens, stored } => {
+                    lists.entry("hi").or_default().push(json!(["backup", tokens, stored]));
+                }
+                Decision::EvictedHost { asked, freed } => {
+                    lists.entry("hi").or_default().push(json!(["evict_host", asked, freed]));
+                }
+                Decision::LoadedBack { loaded, .. } => {
+                    let loaded = if *loaded == 0 { -1 } else { i64::try_from(*loaded).unwrap() };
+                    lists.entry("hi").or_default().push(json!(["load_back", loaded]));
+                }
                 Decision::Retracted { request, .. } => {
                     lists.entry("retracted").or_default().push(json!(name(*request)));
                 }
@@ -353,6 +399,8 @@ impl<'a> Replay<'a> {
             "retracted",
             "sched",
             "evict",
+            "host_hit",
+            "hi",
             "finished",
             "end",
         ];

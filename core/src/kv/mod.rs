@@ -8,7 +8,10 @@ mod slot_trace;
 mod slots;
 
 pub use free_list::FreeList;
-pub use radix::{EvictionPolicy, Inserted, Match, NodeId, RadixTree, TreeClock, TreeOptions};
+pub use radix::{
+    EvictionPolicy, HostEvent, HostHit, HostTierOptions, Inserted, Match, NodeId, RadixTree,
+    TreeClock, TreeOptions, WritePolicy,
+};
 pub use rows::{RequestRows, RowOrder};
 pub use runs::{Cursor, Run, Runs};
 pub use slot_trace::SlotChange;

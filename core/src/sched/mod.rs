@@ -210,6 +210,30 @@ pub enum Decision {
         /// Slots freed; nodes are freed whole.
         freed: u64,
     },
+    /// A node of the prefix cache is copied to the host tier.
+    BackedUp {
+        /// Tokens of the node.
+        tokens: u64,
+        /// Host slots that its copy takes: as many, or 0 where the host tier had no room for it.
+        stored: u64,
+    },
+    /// The part of a prefix that only the host tier holds gets slots again, for a request that is about to
+    /// be admitted.
+    LoadedBack {
+        /// For whom.
+        request: RequestId,
+        /// Tokens of that part.
+        found: u64,
+        /// Tokens that are loaded: as many, or 0 where they are computed again.
+        loaded: u64,
+    },
+    /// Copies given up in the host tier.
+    EvictedHost {
+        /// Host slots asked for.
+        asked: u64,
+        /// Host slots freed; nodes are freed whole.
+        freed: u64,
+    },
     /// A running request gives its slots back and waits again.
     Retracted {
         /// Who.

@@ -176,6 +176,7 @@ fn scheduling(flags: &Flags<'_>) -> SchedulingArgs {
         schedule_conservativeness: flags.float("--schedule-conservativeness"),
         enable_mixed_chunk: flags.on("--enable-mixed-chunk"),
         radix_eviction_policy: flags.text(&["--radix-eviction-policy"]),
+        hicache_write_policy: flags.text(&["--hicache-write-policy"]),
         max_queued_requests: flags.count(&["--max-queued-requests"]),
         prefill_max_requests: flags.count(&["--prefill-max-requests"]),
         decode_log_interval: flags.count(&["--decode-log-interval"]),

@@ -2,14 +2,15 @@
 //!
 //! It only follows from record to record what the log itself says, and asks whether that can be: memory
 //! (every byte of every rank has an account), steps (numbers, time, limits), requests (the order of a life,
-//! tokens that are admitted and made), the order of records up to the end of the process tree, and token
-//! slots where the log has them. A finding is a mistake of Plimsoll, or a log that somebody changed.
+//! tokens that are admitted and made), the order of records up to the end of the process tree, copies in the
+//! host tier, and token slots where the log has them. A finding is a mistake of Plimsoll, or a log that somebody changed.
 
 mod memory;
 mod order;
 mod requests;
 mod slots;
 mod steps;
+mod tiers;
 
 use crate::{
     kinds,
@@ -64,6 +65,7 @@ pub fn check(log: &Log) -> Vec<Violation> {
     let mut steps = steps::Steps::default();
     let mut requests = requests::Requests::default();
     let mut slots = slots::Slots::of(&log.header);
+    let mut tiers = tiers::Tiers::default();
     for (expected, record) in (0..).zip(&log.records) {
         if record.seq != expected {
             found.say(record, format!("its seq should be {expected}"));
@@ -72,16 +74,16 @@ pub fn check(log: &Log) -> Vec<Violation> {
         if record.kind == "observed" {
             continue;
         }
-        let subjects: [&mut dyn Subject; 5] =
-            [&mut order, &mut memory, &mut steps, &mut requests, &mut slots];
+        let subjects: [&mut dyn Subject; 6] =
+            [&mut order, &mut memory, &mut steps, &mut requests, &mut slots, &mut tiers];
         for subject in subjects {
             subject.take(record, &mut found);
         }
     }
     let Some(last) = log.records.last() else { return found.0 };
     if log.complete {
-        let subjects: [&mut dyn Subject; 5] =
-            [&mut order, &mut memory, &mut steps, &mut requests, &mut slots];
+        let subjects: [&mut dyn Subject; 6] =
+            [&mut order, &mut memory, &mut steps, &mut requests, &mut slots, &mut tiers];
         for subject in subjects {
             subject.close(last, &mut found);
         }

@@ -18,12 +18,15 @@ const START: [&str; 9] = [
 ];
 
 /// Records of a server that serves.
-const SERVING: [&str; 21] = [
+const SERVING: [&str; 24] = [
     "request_arrived",
     "request_refused",
     "admitted",
     "deferred",
     "evicted",
+    "backed_up",
+    "loaded_back",
+    "evicted_host",
     "retracted",
     "preempted",
     "ratio",

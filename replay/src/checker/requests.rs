@@ -80,6 +80,10 @@ pub(super) struct Requests {
     joined: u64,
     open: u64,
     finished: u64,
+    /// Step of the last move between the tiers of the prefix cache, and of the last prefill. A move keeps
+    /// slots in use until a later prefill looks at it.
+    moved: Option<u64>,
+    prefilled: Option<u64>,
 }
 
 impl Subject for Requests {
@@ -99,6 +103,12 @@ impl Subject for Requests {
             "deferred" => self.deferred(record, found),
             "retracted" | "preempted" => self.retracted(record, found),
             "finished" => self.finish(record, found),
+            "backed_up" if count(record, "stored_tokens") > 0 => {
+                self.moved = number(record, "step");
+            }
+            "loaded_back" if count(record, "loaded_tokens") > 0 => {
+                self.moved = number(record, "step");
+            }
             "server_ended" | "run_ended" => self.counts(record, found),
             "step_failed" => {
                 let batch = std::mem::take(&mut self.batch);
@@ -305,6 +315,9 @@ impl Requests {
             }
         }
         self.joined = 0;
+        if text(record, "mode") == "prefill" || text(record, "mode") == "mixed" {
+            self.prefilled = number(record, "step");
+        }
         for (id, _) in batch.admitted.iter().filter(|(_, ends)| *ends == Ends::Here) {
             if let Some(request) = self.all.get_mut(id) {
                 request.stage = Stage::Running;
@@ -344,7 +357,8 @@ impl Requests {
         }
         if text(record, "outcome") == "finished" {
             let used = count(record, "used_tokens");
-            if said > 0 || open > 0 || used > 0 {
+            let moving = self.moved.is_some() && self.moved >= self.prefilled;
+            if said > 0 || open > 0 || (used > 0 && !moving) {
                 let what =
                     format!("all is finished with {open} requests open and {used} tokens used");
                 found.say(record, what);

@@ -139,6 +139,9 @@ impl SglangLines {
             Decision::Refused { request, .. } => self.queue.left(*request),
             Decision::Deferred { .. }
             | Decision::Evicted { .. }
+            | Decision::BackedUp { .. }
+            | Decision::LoadedBack { .. }
+            | Decision::EvictedHost { .. }
             | Decision::SlotsTaken { .. }
             | Decision::SlotsFreed { .. } => {}
         }

@@ -59,12 +59,14 @@ pub(crate) fn add(outcome: &mut Outcome, run: &ServedRun) {
     }
 }
 
-fn counts(totals: &Totals) -> [(&'static str, u64); 9] {
+fn counts(totals: &Totals) -> [(&'static str, u64); 11] {
     [
         ("steps", totals.steps),
         ("prefill_steps", totals.prefill_steps),
         ("decode_steps", totals.decode_steps),
         ("evicted_tokens", totals.evicted_tokens),
+        ("backed_up_tokens", totals.backed_up_tokens),
+        ("loaded_back_tokens", totals.loaded_back_tokens),
         ("peak_used_tokens", totals.peak_used_tokens),
         ("used_tokens_at_end", totals.usage.used()),
         ("running_at_end", totals.usage.running),

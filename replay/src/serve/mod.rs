@@ -129,6 +129,7 @@ pub fn serve(
         wording: parts.wording,
         limits: load.limits,
         detail: load.detail,
+        host_token: sglang::host_token(ran),
         pace: load.pace,
         watcher: &mut Watchers(vec![&mut metrics, load.watcher]),
         interrupted: load.interrupted,

@@ -10,13 +10,14 @@ use plimsoll_core::{
     },
     estimate::shape::ShapeInputs,
     figure::FigureValue,
-    kv::EvictionPolicy,
+    kv::{EvictionPolicy, HostTierOptions, WritePolicy},
     memory::caching_allocator::TorchVersion,
     policy::sglang::{Resolved, args::ServerArgs, version::Version},
     sched::sglang::{
         LoopKind, MixedChunk, PrefixCache, PriorityOptions, PriorityOrder, QueuePolicy,
         SglangConfig, SglangScheduler, TooLong,
     },
+    units::Bytes,
 };
 
 pub(super) fn parts(case: &Case, args: &ServerArgs, ran: &Ran) -> Result<Parts, ServeError> {
@@ -91,7 +92,7 @@ fn config(args: &ServerArgs, ran: &Ran, resolved: &Resolved) -> Result<SglangCon
             true => LoopKind::Normal,
             false => LoopKind::Overlap,
         },
-        prefix_cache: prefix_cache(args)?,
+        prefix_cache: prefix_cache(args, ran)?,
         too_long: if flags.allow_auto_truncate { TooLong::Truncate } else { TooLong::Abort },
         prefill_max_requests: flags.prefill_max_requests,
         max_queued_requests: flags.max_queued_requests,
@@ -109,23 +110,61 @@ fn config(args: &ServerArgs, ran: &Ran, resolved: &Resolved) -> Result<SglangCon
     })
 }
 
-fn prefix_cache(args: &ServerArgs) -> Result<PrefixCache, ServeError> {
+fn prefix_cache(args: &ServerArgs, ran: &Ran) -> Result<PrefixCache, ServeError> {
     if args.disable_radix_cache {
         return Ok(PrefixCache::Off);
     }
     let policy = match args.scheduling.radix_eviction_policy.as_deref() {
-        None | Some("lru" | "lfu") => EvictionPolicy::Lru,
+        None | Some("lru") => EvictionPolicy::Lru,
+        Some("lfu") => EvictionPolicy::Lfu,
+        Some("slru") if args.version.since(5, 16) => EvictionPolicy::Slru,
         Some("fifo") => EvictionPolicy::Fifo,
         Some("mru") => EvictionPolicy::Mru,
         Some("filo") => EvictionPolicy::Filo,
         Some("priority") => EvictionPolicy::Priority,
         Some(other) => {
-            let known = "lru, lfu, fifo, mru, filo and priority";
+            let known = "lru, lfu, slru (from 0.5.16), fifo, mru, filo and priority";
             let message = format!("--radix-eviction-policy {other}: this version runs {known}");
             return Err(ServeError::Settings(message));
         }
     };
-    Ok(PrefixCache::Radix(policy))
+    Ok(match host_tier(args, ran)? {
+        Some(host) => PrefixCache::Hierarchical(policy, host),
+        None => PrefixCache::Radix(policy),
+    })
+}
+
+/// The host tier, of the size that the start gave it; `None` where it made none.
+fn host_tier(args: &ServerArgs, ran: &Ran) -> Result<Option<HostTierOptions>, ServeError> {
+    let Ok(tokens) = count(ran, "host_pool_tokens") else { return Ok(None) };
+    let write_policy = match args.scheduling.hicache_write_policy.as_deref() {
+        None => default_write_policy(args.version),
+        Some("write_through") => WritePolicy::WriteThrough,
+        Some("write_through_selective") => WritePolicy::WriteThroughSelective,
+        Some("write_back") => WritePolicy::WriteBack,
+        Some(other) => {
+            let known = "write_through, write_through_selective and write_back";
+            return Err(ServeError::Settings(format!(
+                "--hicache-write-policy {other}: known are {known}"
+            )));
+        }
+    };
+    Ok(Some(HostTierOptions { tokens, write_policy }))
+}
+
+/// Source: SGLang `ServerArgs.hicache_write_policy`; selective in 0.4.6 and 0.4.10, through in 0.5.2 and
+/// later.
+const fn default_write_policy(version: Version) -> WritePolicy {
+    if version.since(5, 2) { WritePolicy::WriteThrough } else { WritePolicy::WriteThroughSelective }
+}
+
+/// Bytes of a token in the host tier of one rank; 0 without one.
+pub(super) fn host_token(ran: &Ran) -> Bytes {
+    let bytes = match ran.start.figure("host_pool_bytes").map(|figure| &figure.value) {
+        Some(FigureValue::Bytes(bytes)) => bytes.0,
+        _ => 0,
+    };
+    Bytes(bytes / count(ran, "host_pool_tokens").unwrap_or(1).max(1))
 }
 
 fn tapes(
@@ -166,6 +205,9 @@ fn notes(args: &ServerArgs, resolved: &Resolved) -> Vec<String> {
     note(args.dp_size > 1, "data-parallel ranks are sized, and run as one scheduler");
     note(args.ep_size > 1, "expert parallelism is sized; its exchange buffers are not executed");
     note(resolved.speculation.is_some(), "speculation is sized; steps decode one token each");
-    note(args.enable_hierarchical_cache, "the host cache is sized and held; KV is not moved to it");
+    note(
+        args.enable_hierarchical_cache && args.version.since(5, 16),
+        "the host cache follows the rules of 0.5.8, with transfers polled in every turn",
+    );
     notes
 }

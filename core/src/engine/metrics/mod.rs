@@ -249,6 +249,9 @@ impl Watcher for Metrics {
                 }
             }
             Decision::Evicted { .. }
+            | Decision::BackedUp { .. }
+            | Decision::LoadedBack { .. }
+            | Decision::EvictedHost { .. }
             | Decision::Ratio { .. }
             | Decision::SlotsTaken { .. }
             | Decision::SlotsFreed { .. } => {}

@@ -114,6 +114,7 @@ impl<'a> ServingLog<'a> {
         let Some(mut run) = self.run.take() else { return };
         run.slots.write(self.sink);
         let record = Record::new("decode_run")
+            .with_room(PASS_FIELDS)
             .with("first_step", run.first.step)
             .with("steps", run.steps)
             .with("requests", run.last.requests)
@@ -168,6 +169,16 @@ impl<'a> ServingLog<'a> {
             Decision::Evicted { asked, freed } => {
                 new("evicted").with("asked_tokens", *asked).with("freed_tokens", *freed)
             }
+            Decision::BackedUp { tokens, stored } => {
+                new("backed_up").with("tokens", *tokens).with("stored_tokens", *stored)
+            }
+            Decision::LoadedBack { request, found, loaded } => new("loaded_back")
+                .with("request", request.0)
+                .with("host_tokens", *found)
+                .with("loaded_tokens", *loaded),
+            Decision::EvictedHost { asked, freed } => {
+                new("evicted_host").with("asked_tokens", *asked).with("freed_tokens", *freed)
+            }
             Decision::Retracted { request, outputs, slots } => new("retracted")
                 .with("request", request.0)
                 .with("output_tokens", *outputs)
@@ -194,6 +205,9 @@ impl<'a> ServingLog<'a> {
     }
 }
 
+/// Fields of the record of a pass, about.
+const PASS_FIELDS: usize = 18;
+
 /// Whether `next` begins where `last` ended.
 fn follows(last: &PassRecord, next: &PassRecord) -> bool {
     next.at.0 == last.at.0.saturating_add(last.elapsed.0)
@@ -201,6 +215,7 @@ fn follows(last: &PassRecord, next: &PassRecord) -> bool {
 
 fn step_record(pass: &PassRecord) -> Record {
     let record = Record::new("step")
+        .with_room(PASS_FIELDS)
         .with("step", pass.step)
         .with("mode", pass.mode.name())
         .with("requests", pass.requests)

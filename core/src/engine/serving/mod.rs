@@ -8,6 +8,7 @@ mod cascade;
 mod changes;
 mod clients;
 mod log;
+mod moves;
 mod pass;
 mod quiet;
 mod rank_memory;
@@ -74,6 +75,8 @@ pub struct Serving<'a> {
     pub limits: Limits,
     /// How much the log tells.
     pub detail: LogDetail,
+    /// Bytes of a token in the host tier of one rank; 0 where there is none.
+    pub host_token: Bytes,
     /// Whether quiet stretches are skipped; the log is the same.
     pub pace: Pace,
     /// Told everything; decides nothing.
@@ -98,6 +101,7 @@ struct Server<'m, 'a> {
     parts: Serving<'a>,
     log: ServingLog<'m>,
     ranks: Vec<RankMemory>,
+    /// Of requests that ask for more than the next token.
     demands: BTreeMap<RequestId, Demand>,
     decisions: Vec<Decision>,
     totals: Totals,
@@ -192,10 +196,10 @@ impl<'m, 'a> Server<'m, 'a> {
     /// One turn of the engine's loop.
     fn turn(&mut self) -> Result<Next, ServeEnd> {
         self.apply_changes()?;
-        self.take_arrivals();
+        self.take_arrivals()?;
         let turn = self.parts.scheduler.turn(&mut self.decisions);
         let step = self.totals.steps;
-        self.write_decisions(step);
+        self.write_decisions(step)?;
         let ran = match turn.map_err(ServeEnd::Fatal)? {
             Turn::Run(batch) => {
                 self.execute(&batch)?;
@@ -211,7 +215,7 @@ impl<'m, 'a> Server<'m, 'a> {
         }
         // What completing brings belongs to the turn of the pass that was just launched.
         let completed = self.parts.scheduler.complete(&mut self.decisions);
-        let decided = self.write_decisions(step);
+        let decided = self.write_decisions(step)?;
         completed.map_err(ServeEnd::Fatal)?;
         self.totals.usage = self.parts.scheduler.usage();
         if ran || decided {
@@ -247,26 +251,31 @@ impl<'m, 'a> Server<'m, 'a> {
         }
     }
 
-    fn take_arrivals(&mut self) {
+    fn take_arrivals(&mut self) -> Result<(), ServeEnd> {
         while let Some(arrival) = self.parts.clients.take(self.now) {
             self.parts.watcher.arrived(&arrival);
             let request = arrival.request;
             let end = request.prompt.len();
             let logprobs = request.logprob_start.map(|start| (start, end));
             self.log.arrived(&request, arrival.at);
-            self.demands.insert(request.id, Demand { sampling: arrival.sampling, logprobs });
+            let demand = Demand { sampling: arrival.sampling, logprobs };
+            if demand != Demand::default() {
+                self.demands.insert(request.id, demand);
+            }
             self.parts.scheduler.submit(request, &mut self.decisions);
-            self.write_decisions(self.totals.steps);
+            self.write_decisions(self.totals.steps)?;
         }
+        Ok(())
     }
 
-    /// Writes what was decided for `step`, and tells the clients. Answers whether anything was: slots
-    /// that change hands are no decision.
-    fn write_decisions(&mut self, step: u64) -> bool {
-        let decisions = std::mem::take(&mut self.decisions);
+    /// Writes what was decided for `step`, moves KV where that was decided, and tells the clients. Answers
+    /// whether anything was: slots that change hands are no decision.
+    fn write_decisions(&mut self, step: u64) -> Result<bool, ServeEnd> {
+        let mut decisions = std::mem::take(&mut self.decisions);
         for decision in &decisions {
             self.log.decision(decision, step, self.now);
             self.totals.count(decision);
+            self.move_kv(decision)?;
             self.parts.watcher.decided(decision, self.now);
             let over = match decision {
                 Decision::Finished { request, finish, outputs } => {
@@ -280,7 +289,11 @@ impl<'m, 'a> Server<'m, 'a> {
                 self.parts.clients.finished(request, finish, outputs, self.now);
             }
         }
-        decisions.iter().any(|decision| !decision.is_of_slots())
+        let decided = decisions.iter().any(|decision| !decision.is_of_slots());
+        // The list keeps its room.
+        decisions.clear();
+        self.decisions = decisions;
+        Ok(decided)
     }
 
     fn execute(&mut self, batch: &Batch) -> Result<(), ServeEnd> {

@@ -85,6 +85,10 @@ pub struct Totals {
     pub retractions: u64,
     /// Slots taken back from the prefix cache.
     pub evicted_tokens: u64,
+    /// Slots copied to the host tier.
+    pub backed_up_tokens: u64,
+    /// Slots loaded from the host tier.
+    pub loaded_back_tokens: u64,
     /// Slots of the pool.
     pub pool_tokens: u64,
     /// Most slots in use.
@@ -111,7 +115,10 @@ impl Totals {
             Decision::Refused { .. } => self.refused += 1,
             Decision::Retracted { .. } | Decision::Preempted { .. } => self.retractions += 1,
             Decision::Evicted { freed, .. } => self.evicted_tokens += freed,
-            Decision::Admitted { .. }
+            Decision::BackedUp { stored, .. } => self.backed_up_tokens += stored,
+            Decision::LoadedBack { loaded, .. } => self.loaded_back_tokens += loaded,
+            Decision::EvictedHost { .. }
+            | Decision::Admitted { .. }
             | Decision::Deferred { .. }
             | Decision::Ratio { .. }
             | Decision::SlotsTaken { .. }

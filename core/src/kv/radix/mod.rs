@@ -5,16 +5,21 @@
 //! leaves share a time and the order of eviction is exact.
 
 mod evict;
+mod host;
+#[cfg(test)]
+mod host_tests;
 mod node;
 #[cfg(test)]
 mod tests;
 
 pub use evict::EvictionPolicy;
+pub use host::{HostEvent, HostHit, HostTierOptions, WritePolicy};
 pub use node::NodeId;
 
 use std::collections::BTreeSet;
 
 use evict::LeafKey;
+use host::HostTier;
 use node::{ChildKey, Node};
 
 use super::runs::{Cursor, Runs};
@@ -31,6 +36,9 @@ pub enum TreeClock {
     /// A match ticks at its end: the last node gets the tick, every ancestor a little less. An insert
     /// ticks for each node that it visits. Source: SGLang 0.5.23 `UnifiedRadixCache`.
     PerNode,
+    /// For each node that a match or an insert visits; twice for a new node. Source: SGLang 0.5.8
+    /// `HiRadixCache`.
+    PerVisit,
 }
 
 /// How a tree is built.
@@ -47,10 +55,12 @@ pub struct TreeOptions {
 /// What a match found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Match {
-    /// Deepest node of the match; the root where nothing matched.
+    /// Deepest node of the match that has slots; the root where nothing matched.
     pub node: NodeId,
     /// Tokens from the root to its end.
     pub len: u64,
+    /// What follows in the host tier.
+    pub host: HostHit,
 }
 
 /// What an insert did.
@@ -58,7 +68,7 @@ pub struct Match {
 pub struct Inserted {
     /// Node at the end of the inserted ids.
     pub node: NodeId,
-    /// Tokens that were there before: their given slots are duplicates.
+    /// Tokens that had slots before: their given slots are duplicates.
     pub present: u64,
     /// Where each node that was there before ends; the last is `present`.
     pub ends: Vec<u64>,
@@ -72,6 +82,7 @@ pub struct RadixTree {
     unused: Vec<NodeId>,
     /// Unlocked leaves in the order of eviction.
     leaves: BTreeSet<(LeafKey, NodeId)>,
+    host: Option<HostTier>,
     clock: u64,
     made: u64,
     evictable: u64,
@@ -88,11 +99,18 @@ impl RadixTree {
             nodes: vec![Node::root()],
             unused: Vec::new(),
             leaves: BTreeSet::new(),
+            host: None,
             clock: 0,
             made: 0,
             evictable: 0,
             protected: 0,
         }
+    }
+
+    /// An empty tree with a host tier.
+    #[must_use]
+    pub fn with_host(options: TreeOptions, host: HostTierOptions) -> Self {
+        Self { host: Some(HostTier::new(host)), ..Self::new(options) }
     }
 
     /// Tokens in nodes that nobody uses.
@@ -130,15 +148,19 @@ impl RadixTree {
     pub fn match_prefix(&mut self, namespace: u64, ids: Cursor<'_>) -> Match {
         let page = self.options.page_size;
         let mut rest = ids.limit(ids.left() / page * page);
-        let mut found = Match { node: NodeId::ROOT, len: 0 };
+        let mut found = Match { node: NodeId::ROOT, len: 0, host: HostHit::NONE };
         if rest.left() == 0 {
             return found;
         }
-        let per_call = self.options.clock == TreeClock::PerCall;
-        let begun = if per_call { self.tick() } else { 0 };
+        let begun = self.tick();
         while let Some(child) = self.child(found.node, namespace, rest) {
-            if per_call {
-                self.touch(child, begun);
+            match self.options.clock {
+                TreeClock::PerCall => self.touch(child, begun),
+                TreeClock::PerVisit => {
+                    let time = self.tick();
+                    self.touch(child, time);
+                }
+                TreeClock::PerNode => {}
             }
             let whole = self.at(child).key.len();
             let common = self.common(child, rest);
@@ -150,16 +172,30 @@ impl RadixTree {
             }
             found.node = child;
         }
-        if !per_call {
+        if self.options.clock == TreeClock::PerNode {
             self.touch_upward(found.node);
+        }
+        self.with_host_hit(found)
+    }
+
+    /// A match that ends in a node with slots, and what follows in the host tier.
+    fn with_host_hit(&self, mut found: Match) -> Match {
+        if self.host.is_none() {
+            return found;
+        }
+        found.host = self.host_hit(found.node);
+        found.len -= found.host.len;
+        while !self.at(found.node).is_resident() {
+            found.node = self.at(found.node).parent;
         }
         found
     }
 
-    /// Stores `slots` for `ids`, which must be whole pages. Nodes that exist keep their slots; what is new
-    /// becomes one leaf, unlocked. Priorities on the way are raised to `priority`.
+    /// Stores `slots` for `ids`, which must be whole pages. Nodes that have slots keep them, nodes of the host
+    /// tier that lost theirs take the given ones; what is new becomes one leaf, unlocked. Priorities on the
+    /// way are raised to `priority`. It is a hit of every node that had slots.
     ///
-    /// Source: SGLang `RadixCache._insert_helper`, `UnifiedRadixCache.insert`.
+    /// Source: SGLang `RadixCache._insert_helper`, `UnifiedRadixCache.insert`, `HiRadixCache.insert`.
     pub fn insert(
         &mut self,
         namespace: u64,
@@ -167,6 +203,19 @@ impl RadixTree {
         slots: Cursor<'_>,
         priority: i64,
     ) -> Inserted {
+        self.insert_beyond(namespace, ids, slots, priority, 0)
+    }
+
+    /// [`Self::insert`] that is no hit of nodes which end at `counted` tokens or before.
+    pub fn insert_beyond(
+        &mut self,
+        namespace: u64,
+        ids: Cursor<'_>,
+        slots: Cursor<'_>,
+        priority: i64,
+        counted: u64,
+    ) -> Inserted {
+        let len = ids.left();
         let (mut rest, mut slots) = (ids, slots);
         let per_call = self.options.clock == TreeClock::PerCall;
         let begun = self.tick();
@@ -178,8 +227,15 @@ impl RadixTree {
             let whole = self.at(child).key.len();
             done.node = if common < whole { self.split(child, common) } else { child };
             self.rekey(done.node, |node| node.priority = node.priority.max(priority));
-            done.present += common;
-            done.ends.push(done.present);
+            if self.at(done.node).is_resident() {
+                done.present += common;
+                if done.present > counted {
+                    self.count_hit(done.node);
+                }
+                done.ends.push(done.present);
+            } else {
+                self.adopt(done.node, slots.limit(common).rest());
+            }
             rest.advance(common);
             slots.advance(common);
         }
@@ -187,6 +243,9 @@ impl RadixTree {
             let key = ChildKey::of(namespace, rest, self.options.page_size);
             let leaf = Node::leaf(namespace, done.node, rest.rest(), slots.rest(), priority);
             done.node = self.attach(leaf, key);
+            if len > counted {
+                self.count_hit(done.node);
+            }
         }
         done
     }
@@ -291,20 +350,15 @@ impl RadixTree {
         common / self.options.page_size * self.options.page_size
     }
 
-    /// Changes a node and keeps its place in the order of eviction right.
+    /// Changes a node and keeps its places in the orders of eviction right.
     fn rekey(&mut self, id: NodeId, change: impl FnOnce(&mut Node)) {
         let policy = self.options.eviction;
         let node = &mut self.nodes[id.index()];
-        let before = policy.leaf_key(node);
+        let (leaf, copy) = (policy.leaf_key(node), policy.copy_key(node));
         change(node);
-        let after = policy.leaf_key(node);
-        if before != after {
-            if let Some(key) = before {
-                self.leaves.remove(&(key, id));
-            }
-            if let Some(key) = after {
-                self.leaves.insert((key, id));
-            }
+        move_in(&mut self.leaves, id, leaf, policy.leaf_key(node));
+        if let Some(tier) = &mut self.host {
+            move_in(&mut tier.copies, id, copy, policy.copy_key(node));
         }
     }
 
@@ -351,6 +405,7 @@ impl RadixTree {
         let id = self.store(leaf);
         self.rekey(parent, |node| {
             node.children.insert(key, id);
+            node.resident_children += 1;
         });
         // It was no leaf of the order before.
         if let Some(key) = self.options.eviction.leaf_key(self.at(id)) {
@@ -369,8 +424,13 @@ impl RadixTree {
         let (lower_key, lower_slots) = (node.key.split_off(at), node.slots.split_off(at));
         let upper_key = std::mem::replace(&mut node.key, lower_key);
         let upper_slots = std::mem::replace(&mut node.slots, lower_slots);
+        let lower_host = node.host.split_off(at);
+        let upper_host = std::mem::replace(&mut node.host, lower_host);
         let parent = node.parent;
         let mut upper = Node::leaf(namespace, parent, upper_key, upper_slots, node.priority);
+        upper.host = upper_host;
+        upper.hits = node.hits;
+        upper.resident_children = u32::from(node.is_resident());
         upper.locks = node.locks;
         // The upper part takes its child's place among the siblings.
         upper.ordinal = node.ordinal;
@@ -385,5 +445,23 @@ impl RadixTree {
             self.touch(id, time);
         }
         upper
+    }
+}
+
+/// Moves a node within an order, into it or out of it.
+fn move_in(
+    order: &mut BTreeSet<(LeafKey, NodeId)>,
+    id: NodeId,
+    before: Option<LeafKey>,
+    after: Option<LeafKey>,
+) {
+    if before == after {
+        return;
+    }
+    if let Some(key) = before {
+        order.remove(&(key, id));
+    }
+    if let Some(key) = after {
+        order.insert((key, id));
     }
 }

@@ -47,8 +47,17 @@ pub(super) struct Node {
     pub(super) namespace: u64,
     pub(super) parent: NodeId,
     pub(super) children: BTreeMap<ChildKey, NodeId>,
+    /// Children that have slots.
+    pub(super) resident_children: u32,
     pub(super) key: Runs,
+    /// One slot a token; none in a node whose slots were evicted and whose host copy stayed.
     pub(super) slots: Runs,
+    /// Host slots of its copy; none without one.
+    pub(super) host: Runs,
+    /// Being loaded: its host copy must stay.
+    pub(super) pinned: bool,
+    /// Inserts that passed it, where they are counted.
+    pub(super) hits: u32,
     pub(super) locks: u32,
     pub(super) priority: i64,
     pub(super) accessed: u64,
@@ -75,13 +84,26 @@ impl Node {
             namespace,
             parent,
             children: BTreeMap::new(),
+            resident_children: 0,
             key,
             slots,
+            host: Runs::new(),
+            pinned: false,
+            hits: 0,
             locks: 0,
             priority,
             accessed: 0,
             created: 0,
             ordinal: 0,
         }
+    }
+
+    /// Whether its tokens have slots. The root has neither.
+    pub(super) const fn is_resident(&self) -> bool {
+        self.slots.len() == self.key.len()
+    }
+
+    pub(super) const fn has_copy(&self) -> bool {
+        !self.host.is_empty()
     }
 }

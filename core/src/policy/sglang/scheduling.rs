@@ -11,6 +11,8 @@ pub struct SchedulingArgs {
     pub enable_mixed_chunk: bool,
     /// `--radix-eviction-policy`.
     pub radix_eviction_policy: Option<String>,
+    /// `--hicache-write-policy`.
+    pub hicache_write_policy: Option<String>,
     /// `--max-queued-requests`.
     pub max_queued_requests: Option<u64>,
     /// `--prefill-max-requests`.

@@ -1,6 +1,10 @@
 //! What a scheduler is started with.
 
-use crate::{kv::EvictionPolicy, policy::sglang::version::Version, sched::OutputIds};
+use crate::{
+    kv::{EvictionPolicy, HostTierOptions},
+    policy::sglang::version::Version,
+    sched::OutputIds,
+};
 
 /// Largest pool, tokens: sums of a batch stay far from overflow.
 pub(super) const MAX_POOL: u64 = 1 << 48;
@@ -46,8 +50,22 @@ pub enum MixedChunk {
 pub enum PrefixCache {
     /// Radix tree with this order of eviction.
     Radix(EvictionPolicy),
+    /// Radix tree with this order of eviction, in slots and in a host tier
+    /// (`--enable-hierarchical-cache`).
+    Hierarchical(EvictionPolicy, HostTierOptions),
     /// None (`--disable-radix-cache`).
     Off,
+}
+
+impl PrefixCache {
+    /// Order of eviction; `None` where nothing is cached.
+    #[must_use]
+    pub const fn eviction(self) -> Option<EvictionPolicy> {
+        match self {
+            Self::Radix(eviction) | Self::Hierarchical(eviction, _) => Some(eviction),
+            Self::Off => None,
+        }
+    }
 }
 
 /// What is done with a prompt that does not fit the pool or the context.
@@ -206,6 +224,11 @@ impl SglangConfig {
         if !self.conservativeness.is_finite() || self.conservativeness < 0.0 {
             return Err(ConfigError::Conservativeness(self.conservativeness));
         }
+        if let PrefixCache::Hierarchical(_, host) = self.prefix_cache
+            && host.tokens > MAX_POOL
+        {
+            return Err(ConfigError::HostTooLarge { tokens: host.tokens });
+        }
         if self.max_running_requests.min(self.request_rows) == 0 {
             return Err(ConfigError::NoRequests);
         }
@@ -240,6 +263,12 @@ pub enum ConfigError {
         pool: u64,
         /// Tokens of a page.
         page: u64,
+    },
+    /// As [`Self::TooLarge`].
+    #[error("a host tier of {tokens} tokens is more than 2^48")]
+    HostTooLarge {
+        /// Tokens of the host tier.
+        tokens: u64,
     },
     /// SGLang refuses this too.
     #[error("a chunk of {chunk} tokens is not a positive multiple of the page size {page}")]

@@ -91,6 +91,9 @@ pub struct TurnDetail {
     pub placed: Vec<Placed>,
     /// Slots of the decode part, in batch order.
     pub decode_slots: Runs,
+    /// What the host tier held of the prefixes of requests that were looked at, tokens; those of which it
+    /// held nothing are left out.
+    pub host_hits: Vec<(RequestId, u64)>,
     /// Attempts to preempt.
     pub preemptions: Vec<Preemption>,
 }

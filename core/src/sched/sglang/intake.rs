@@ -6,7 +6,7 @@ use super::{
     request::{Idx, Input, Request},
 };
 use crate::{
-    kv::{NodeId, Runs},
+    kv::{HostHit, NodeId, Runs},
     sched::{Decision, Finish, Mode, NewRequest, RequestId},
 };
 
@@ -84,6 +84,8 @@ impl SglangScheduler {
             extend: 0,
             prefix: 0,
             node: NodeId::ROOT,
+            host: HostHit::NONE,
+            inserted: 0,
             protected: 0,
             chunks: 0,
             retracted: false,

@@ -15,6 +15,15 @@ pub(super) enum Keep {
     Nothing,
 }
 
+/// Whether all that a request computes is stored in the prefix cache, or a part while its prompt goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stored {
+    /// All.
+    Whole,
+    /// A part.
+    Chunk,
+}
+
 impl SglangScheduler {
     pub(super) fn evictable(&self) -> u64 {
         self.tree.as_ref().map_or(0, RadixTree::evictable)
@@ -30,13 +39,19 @@ impl SglangScheduler {
     /// Source: SGLang `evict_from_tree_cache`.
     pub(super) fn evict_if_short(&mut self, count: u64) {
         let missing = count.saturating_sub(self.slots.available());
-        let Some(tree) = self.tree.as_mut().filter(|_| missing > 0) else { return };
-        let asked = if self.rules.evicts_shortfall() { missing } else { count };
+        if missing > 0 {
+            self.evict(if self.rules.evicts_shortfall() { missing } else { count });
+        }
+    }
+
+    pub(super) fn evict(&mut self, asked: u64) {
+        let Some(tree) = &mut self.tree else { return };
         let before = self.slots.available();
         for slots in tree.evict(asked) {
             self.slots.free(&slots);
         }
         let freed = self.slots.available() - before;
+        self.tell_host_events();
         self.log.push(Decision::Evicted { asked, freed });
     }
 
@@ -130,7 +145,7 @@ impl SglangScheduler {
         if self.rules.inserts_in_place() {
             self.requests[at].slots = slots;
             if keep == Keep::Cached {
-                self.checkpoint(at, own);
+                self.checkpoint(at, own, Stored::Whole);
             }
             let request = &mut self.requests[at];
             let (slots, from) = (std::mem::take(&mut request.slots), request.protected);
@@ -142,7 +157,7 @@ impl SglangScheduler {
         let key = self.finish_key(at, own);
         match keep {
             Keep::Cached => {
-                let present = self.insert(at, key, &slots).present;
+                let present = self.insert(at, key, &slots, Stored::Whole).present;
                 self.slots.free(&slots.slice(protected, present));
             }
             Keep::Nothing => self.slots.free(&slots.slice(protected, key)),
@@ -166,33 +181,41 @@ impl SglangScheduler {
         tokens / self.config.page_size * self.config.page_size
     }
 
-    fn insert(&mut self, at: Idx, key: u64, slots: &Runs) -> Inserted {
+    fn insert(&mut self, at: Idx, key: u64, slots: &Runs, stored: Stored) -> Inserted {
         let request = &self.requests[at];
         let (ids, slots) = (request.ids.cursor().limit(key), slots.cursor().limit(key));
-        let priority = request.priority.unwrap_or(0);
-        match &mut self.tree {
-            Some(tree) => tree.insert(request.namespace, ids, slots, priority),
-            None => Inserted { node: NodeId::ROOT, present: 0, ends: Vec::new() },
-        }
+        let (namespace, priority) = (request.namespace, request.priority.unwrap_or(0));
+        let Some(tree) = &mut self.tree else {
+            return Inserted { node: NodeId::ROOT, present: 0, ends: Vec::new() };
+        };
+        let counted = match stored {
+            _ if self.rules.counts_hits_once() => request.inserted,
+            Stored::Whole => 0,
+            Stored::Chunk => key,
+        };
+        let inserted = tree.insert_beyond(namespace, ids, slots, priority, counted);
+        self.requests[at].inserted = key.max(counted);
+        self.tell_host_events();
+        inserted
     }
 
     /// Stores what a request has computed and goes on with the tree's slots: after its prefill, or between
     /// two chunks.
     ///
     /// Source: SGLang `RadixCache.cache_unfinished_req`.
-    pub(super) fn cache_unfinished(&mut self, at: Idx) {
+    pub(super) fn cache_unfinished(&mut self, at: Idx, stored: Stored) {
         let fill = self.requests[at].fill;
         self.requests[at].prefix = fill;
         if self.tree.is_none() {
             return;
         }
         if self.rules.inserts_in_place() {
-            self.checkpoint(at, fill);
+            self.checkpoint(at, fill, stored);
             return;
         }
         let key = self.whole_pages(fill);
         let slots = std::mem::take(&mut self.requests[at].slots);
-        let present = self.insert(at, key, &slots).present;
+        let present = self.insert(at, key, &slots, stored).present;
         self.slots.free(&slots.slice(self.requests[at].protected, present));
         let request = &self.requests[at];
         let Some(tree) = &mut self.tree else { return };
@@ -217,13 +240,13 @@ impl SglangScheduler {
     /// where it does.
     ///
     /// Source: SGLang 0.5.23 `UnifiedRadixCache`.
-    fn checkpoint(&mut self, at: Idx, len: u64) {
+    fn checkpoint(&mut self, at: Idx, len: u64, stored: Stored) {
         let key = self.whole_pages(len);
         if key == 0 || self.tree.is_none() {
             return;
         }
         let slots = std::mem::take(&mut self.requests[at].slots);
-        let done = self.insert(at, key, &slots);
+        let done = self.insert(at, key, &slots, stored);
         let mut from = self.requests[at].protected;
         for end in done.ends {
             self.slots.free(&slots.slice(from, end));
@@ -234,7 +257,9 @@ impl SglangScheduler {
         if let Some(tree) = self.tree.as_mut().filter(|_| 0 < prompt && prompt < key) {
             let priority = request.priority.unwrap_or(0).saturating_add(1);
             let ids = request.ids.cursor().limit(prompt);
-            tree.insert(request.namespace, ids, slots.cursor().limit(prompt), priority);
+            // That the prompt is stored once more is no hit of it.
+            let slots = slots.cursor().limit(prompt);
+            tree.insert_beyond(request.namespace, ids, slots, priority, prompt);
         }
         self.move_to(at, done.node, key, &slots);
     }
@@ -248,7 +273,7 @@ impl SglangScheduler {
             self.end(at, Finish::Abort);
             return;
         }
-        self.cache_unfinished(at);
+        self.cache_unfinished(at, Stored::Chunk);
         if !self.rules.chunks_keep_row()
             && let Some(row) = self.requests[at].row.take()
         {

@@ -1,9 +1,9 @@
 //! SGLang's scheduler: which requests are computed next, and whose slots are given to whom.
 //!
 //! The rules of 0.5.8 and 0.5.23 were learned by running the engine, step by step; `rules` says which
-//! release has which. One scheduler process with plain attention: a host cache, window layers and
-//! speculative decoding have no place here yet. They would come as other forms of the pool
-//! (`memory`) and as a step between the queue and the budget (`prefill`).
+//! release has which. One scheduler process with plain attention: window layers and speculative decoding
+//! have no place here yet. They would come as other forms of the pool (`memory`) and as a step between the
+//! queue and the budget (`prefill`).
 //!
 //! Known and left as the engine has it: in 0.5.8 an idle server whose first request was refused for lack of
 //! slots idles for ever, and requests that were preempted for a batch that then failed are lost.
@@ -12,6 +12,7 @@ mod budget;
 mod config;
 mod decode;
 mod detail;
+mod host;
 mod ignore_eos;
 mod intake;
 mod memory;
@@ -73,6 +74,10 @@ pub struct StateView {
     pub batch_is_full: bool,
     /// Free rows of the request table.
     pub free_rows: u64,
+    /// Free slots of the host tier.
+    pub host_available: u64,
+    /// Copies to the host tier whose end the loop has not looked at yet.
+    pub pending_writes: u64,
 }
 
 /// The scheduler.
@@ -115,12 +120,16 @@ impl SglangScheduler {
     pub fn new(config: SglangConfig) -> Result<Self, ConfigError> {
         config.check()?;
         let rules = Rules::of(config.version);
+        let page_size = config.page_size;
         let tree = match config.prefix_cache {
-            PrefixCache::Radix(eviction) => Some(RadixTree::new(TreeOptions {
-                page_size: config.page_size,
-                eviction,
-                clock: rules.tree_clock(),
-            })),
+            PrefixCache::Radix(eviction) => {
+                let clock = rules.tree_clock();
+                Some(RadixTree::new(TreeOptions { page_size, eviction, clock }))
+            }
+            PrefixCache::Hierarchical(eviction, host) => {
+                let clock = rules.tiered_tree_clock();
+                Some(RadixTree::with_host(TreeOptions { page_size, eviction, clock }, host))
+            }
             PrefixCache::Off => None,
         };
         Ok(Self {
@@ -170,6 +179,8 @@ impl SglangScheduler {
             new_token_ratio: self.ratio.now(),
             batch_is_full: self.batch_is_full,
             free_rows: self.rows.available(),
+            host_available: self.tree.as_ref().map_or(0, RadixTree::host_available),
+            pending_writes: self.tree.as_ref().map_or(0, RadixTree::pending_writes),
         }
     }
 
@@ -193,6 +204,9 @@ impl SglangScheduler {
     ///
     /// Source: SGLang `Scheduler.get_next_batch_to_run`.
     fn next_batch(&mut self) -> Result<Option<Launched>, Fatal> {
+        if self.rules.polls_each_turn() {
+            self.acknowledge_transfers();
+        }
         let before = self.chunked;
         self.stash_chunked();
         self.merge_last(before);
@@ -291,6 +305,7 @@ impl Scheduler for SglangScheduler {
     fn turn(&mut self, log: &mut Vec<Decision>) -> Result<Turn, Fatal> {
         self.detail = TurnDetail::default();
         let batch = self.next_batch();
+        let batch = self.host_death().map_or(batch, Err);
         self.tell_slots(&[]);
         log.append(&mut self.log);
         let Some(batch) = batch? else { return Ok(Turn::Idle) };

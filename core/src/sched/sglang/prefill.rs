@@ -10,7 +10,7 @@ use super::{
     request::Idx,
 };
 use crate::{
-    kv::{Extend, NodeId, Runs},
+    kv::{Extend, HostHit, NodeId, Runs},
     pyfloat::trunc_i64,
     sched::{Decision, Deferral, EosRule, Fatal, Mode},
 };
@@ -45,6 +45,7 @@ impl SglangScheduler {
             self.defer(self.waiting.front().copied(), Deferral::RunningFull, (0, 0));
             return Ok(None);
         }
+        self.acknowledge_transfers();
         self.order_queue();
         let mut budget = self.open_budget();
         self.detail.budget = Some(self.view(&budget));
@@ -132,7 +133,7 @@ impl SglangScheduler {
             }
             if verdict == Verdict::NoToken {
                 let any = !budget.list.is_empty() || !self.running.is_empty();
-                self.batch_is_full = any || !self.rules.idle_batch_is_never_full();
+                self.batch_is_full = any || !self.empty_batch_stays_open();
             }
             if !admitted {
                 let no_token = verdict == Verdict::NoToken;
@@ -161,15 +162,16 @@ impl SglangScheduler {
         if let Some(start) = request.logprob_start {
             len = len.min(start);
         }
-        let (node, prefix) = match &mut self.tree {
+        let (node, prefix, host) = match &mut self.tree {
             Some(tree) => {
                 let found = tree.match_prefix(request.namespace, request.ids.cursor().limit(len));
-                (found.node, found.len)
+                (found.node, found.len, found.host)
             }
-            None => (NodeId::ROOT, 0),
+            None => (NodeId::ROOT, 0, HostHit::NONE),
         };
         let request = &mut self.requests[at];
         request.node = node;
+        request.host = host;
         request.prefix = prefix;
         request.protected = prefix;
         request.fill = request.len();
@@ -188,14 +190,17 @@ impl SglangScheduler {
         if ignores && self.config.prefix_cache == PrefixCache::Off {
             return self.add_one_ignore_eos(at, budget);
         }
+        let (id, host) = (self.requests[at].id, self.requests[at].host);
+        if host.len > 0 {
+            self.detail.host_hits.push((id, host.len));
+        }
         let wanted = self.wanted(at) as f64;
-        let paged = signed(self.requests[at].extend.next_multiple_of(self.config.page_size));
-        let over_input = paged >= budget.rem_input && !budget.list.is_empty();
         if !self.rules.asks_before_matching() {
             if wanted >= self.rem_total(budget) {
                 return Verdict::NoToken;
             }
-            if over_input {
+            let computed = self.requests[at].extend.saturating_sub(host.len);
+            if self.over_input(computed, budget) {
                 return Verdict::Other;
             }
         }
@@ -204,15 +209,14 @@ impl SglangScheduler {
         self.lock(node);
         let part = if wanted >= self.rem_total(budget) {
             Err(Verdict::NoToken)
-        } else if over_input && budget.rem_chunk.is_none() {
-            Err(Verdict::Other)
         } else {
-            self.part_of(at, paged, budget)
+            self.load_back(at);
+            self.part_of(at, budget)
         };
         let verdict = match part {
             Ok(part) => {
                 self.admit(at, part, budget);
-                self.lock(node);
+                self.lock(self.requests[at].node);
                 Ok(())
             }
             Err(verdict) => Err(verdict),
@@ -221,7 +225,22 @@ impl SglangScheduler {
         verdict.err().unwrap_or_else(|| self.verdict(budget))
     }
 
-    fn part_of(&self, at: Idx, paged: i64, budget: &Budget) -> Result<Part, Verdict> {
+    fn paged(&self, tokens: u64) -> i64 {
+        signed(tokens.next_multiple_of(self.config.page_size))
+    }
+
+    /// Whether so many tokens more are too many for a batch that has some.
+    fn over_input(&self, tokens: u64, budget: &Budget) -> bool {
+        self.paged(tokens) >= budget.rem_input && !budget.list.is_empty()
+    }
+
+    fn part_of(&self, at: Idx, budget: &Budget) -> Result<Part, Verdict> {
+        let extend = self.requests[at].extend;
+        let asks = budget.rem_chunk.is_none() || !self.rules.asks_before_matching();
+        if asks && self.over_input(extend, budget) {
+            return Err(Verdict::Other);
+        }
+        let paged = self.paged(extend);
         let Some(chunk) = budget.rem_chunk.filter(|chunk| paged > *chunk) else {
             return Ok(Part::Whole);
         };
@@ -272,6 +291,7 @@ impl SglangScheduler {
         if let Some(at) = self.chunked {
             self.requests[at].chunks += 1;
         }
+        self.start_loads();
         self.take_rows(&budget.list)?;
         self.take_slots(&budget.list)?;
         let prefill_only = budget.list.iter().all(|at| self.requests[*at].limit == 0);

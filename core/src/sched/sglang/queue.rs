@@ -2,11 +2,7 @@
 
 use std::cmp::Reverse;
 
-use super::{
-    SglangScheduler,
-    config::{PrefixCache, QueuePolicy},
-    request::Idx,
-};
+use super::{SglangScheduler, config::QueuePolicy, request::Idx};
 use crate::kv::{EvictionPolicy, NodeId, RadixTree, TreeClock, TreeOptions};
 
 /// A longer queue is not sorted by prefix. Source: SGLang `SchedulePolicy._determine_active_policy`.
@@ -57,8 +53,8 @@ impl SglangScheduler {
 
     /// Touches the prefixes of the head of the queue, so that they are not evicted before their turn.
     fn refresh_queue(&mut self) {
-        let lru = PrefixCache::Radix(EvictionPolicy::Lru);
-        let applies = self.rules.refreshes_queue() && self.config.prefix_cache == lru;
+        let lru = self.config.prefix_cache.eviction() == Some(EvictionPolicy::Lru);
+        let applies = self.rules.refreshes_queue() && lru;
         if !applies || self.waiting.is_empty() {
             return;
         }

@@ -30,6 +30,7 @@ impl SglangScheduler {
             && (full || self.waiting.is_empty())
             && last.mode == Mode::Decode
             && last.members == self.running
+            && self.nothing_to_poll()
             && self.running.iter().all(|at| {
                 let request = &self.requests[*at];
                 request.finished.is_none() && !request.aborting && !request.retracted

@@ -2,7 +2,7 @@
 
 use super::config::signed;
 use crate::{
-    kv::{NodeId, Run, Runs},
+    kv::{HostHit, NodeId, Run, Runs},
     sched::{EosRule, Finish, OutputIds, RequestId},
 };
 
@@ -52,6 +52,10 @@ pub(super) struct Request {
     pub(super) prefix: u64,
     /// Node of the prefix cache that it holds, or found.
     pub(super) node: NodeId,
+    /// What of its prefix follows in the host tier; looked up before each admission.
+    pub(super) host: HostHit,
+    /// Leading tokens that it has inserted into the prefix cache (`cache_inserted_len`).
+    pub(super) inserted: u64,
     /// Leading tokens that the prefix cache owns (`cache_protected_len`).
     pub(super) protected: u64,
     /// Chunks in flight whose sampled token counts for nothing (`is_chunked`).
@@ -111,6 +115,7 @@ impl Request {
         self.prefix = 0;
         self.extend = 0;
         self.node = NodeId::ROOT;
+        self.inserted = 0;
         self.protected = 0;
         self.retracted = true;
         self.chunks = 0;

@@ -1,6 +1,10 @@
 //! Results of a batch: tokens are noted, finished requests give their slots back.
 
-use super::{Launched, SglangScheduler, memory::Keep, request::Idx};
+use super::{
+    Launched, SglangScheduler,
+    memory::{Keep, Stored},
+    request::Idx,
+};
 use crate::sched::{Decision, EosRule, Finish, Mode};
 
 impl SglangScheduler {
@@ -27,7 +31,7 @@ impl SglangScheduler {
                 self.release(*at, Keep::Cached);
                 self.end(*at, finish);
             } else if place < batch.decode_from {
-                self.cache_unfinished(*at);
+                self.cache_unfinished(*at, Stored::Whole);
             }
         }
         if decode {

@@ -136,6 +136,24 @@ impl Rules {
         if self.late() { TreeClock::PerNode } else { TreeClock::PerCall }
     }
 
+    /// Clock of the prefix cache with a host tier. Source: `HiRadixCache`; from 0.5.23 as the plain tree's.
+    pub(super) const fn tiered_tree_clock(self) -> TreeClock {
+        if self.late() { TreeClock::PerNode } else { TreeClock::PerVisit }
+    }
+
+    /// A request is one hit of a node, however often it inserts it; before, an insert is one unless the
+    /// prompt goes on. Source: 0.5.23 `UnifiedRadixCache`, `cache_inserted_len`.
+    pub(super) const fn counts_hits_once(self) -> bool {
+        self.late()
+    }
+
+    /// Transfers between the tiers are looked at in every turn; before, only when a prefill is tried, so
+    /// that their locks last while the queue is empty or the batch full. Source: 0.5.23
+    /// `Scheduler.get_next_batch_to_run`; `Scheduler.get_new_batch_prefill`.
+    pub(super) const fn polls_each_turn(self) -> bool {
+        self.late()
+    }
+
     /// Requests that the token in flight ends are left out of the next decode (overlap loop), and the step
     /// is skipped rather than that others are retracted for them. Source: 0.5.23
     /// `Scheduler.update_running_batch`.
