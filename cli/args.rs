@@ -2,6 +2,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use plimsoll_core::units::Bytes;
+use plimsoll_ingest::workload::{Format as TraceFormat, MAX_BLOCK_SIZE};
 use plimsoll_replay::ledger_at::Moment;
 use std::path::PathBuf;
 
@@ -26,6 +27,15 @@ const PLAN_EXAMPLES: &str = "Examples:
 
 The command may stand in docker, kubectl, env, srun or bash -c, with a --config file. Amounts have a
 unit; a log's \"GB\" is GiB.";
+
+/// Shown under the help of `workload`.
+const WORKLOAD_EXAMPLES: &str = "Examples:
+  plimsoll workload conversation_trace.jsonl --smear-arrivals
+  plimsoll workload code-azure
+  plimsoll workload \"vllm bench serve --random-input-len 512 --request-rate 8\"
+  plimsoll workload scenarios/workloads/mooncake-shared-system-prompt.yaml --format json
+
+Formats of files are told by their content; --input-format says otherwise.";
 
 /// The load line for LLM servers: what a launch does with GPU memory, and what to pass instead.
 #[derive(Parser, Debug)]
@@ -92,6 +102,10 @@ pub enum Verb {
     Replay(ReplayArgs),
     /// The first difference between two decision logs.
     Diff(DiffArgs),
+    /// What a workload is like, without running it: a trace, a preset, a benchmark command, or the workload of
+    /// a scenario.
+    #[command(after_help = WORKLOAD_EXAMPLES)]
+    Workload(WorkloadArgs),
     /// What this machine has, and what each backend can do here.
     Doctor(DoctorArgs),
     /// JSON schema of scenario files, or of a result.
@@ -195,6 +209,16 @@ pub struct RunArgs {
     /// Change one value of every file: `engine.flags.mem-fraction-static=0.88`. Repeatable.
     #[arg(long = "set", value_name = "PATH=VALUE")]
     pub set: Vec<String>,
+    /// Send the requests of this file instead of the scenario's workload. More about it: `--set
+    /// workload={trace: {file: FILE, speedup: 2}}`.
+    #[arg(long, value_name = "FILE", conflicts_with = "bench")]
+    pub trace: Option<PathBuf>,
+    /// Send what this benchmark command of SGLang or vLLM would send, instead of the scenario's workload.
+    #[arg(long, value_name = "COMMAND")]
+    pub bench: Option<String>,
+    /// Exit 2 at the first row of a recorded workload that cannot be read, instead of leaving such rows out.
+    #[arg(long)]
+    pub strict_input: bool,
     /// Write the decision log to this file as it grows, with the scenario, so that `replay` can run it
     /// again (one scenario only).
     #[arg(long, visible_alias = "log", value_name = "FILE")]
@@ -281,6 +305,32 @@ pub enum Observe {
     Device,
 }
 
+/// `plimsoll workload`.
+#[derive(Args, Debug)]
+pub struct WorkloadArgs {
+    /// A file of requests, a scenario (`.yaml`), a benchmark command in quotes, or a preset (`list` prints them).
+    #[arg(value_name = "WORKLOAD")]
+    pub source: String,
+    /// Format of the file. Default: as its content shows.
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(TraceFormat::NAMES))]
+    pub input_format: Option<String>,
+    /// Tokens of a block of the file's ids. Default: the format's, or what fits the rows.
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u64).range(1..=MAX_BLOCK_SIZE))]
+    pub block_size: Option<u64>,
+    /// Look at this many rows, from the beginning.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub limit: Option<u64>,
+    /// Spread rows of one recorded time until the next.
+    #[arg(long)]
+    pub smear_arrivals: bool,
+    /// Seed of what is drawn. Default: the scenario's, or 1.
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Exit 2 at the first row that cannot be read, instead of leaving such rows out.
+    #[arg(long)]
+    pub strict_input: bool,
+}
+
 /// `plimsoll replay`.
 #[derive(Args, Debug)]
 pub struct ReplayArgs {
@@ -325,6 +375,8 @@ pub enum SchemaOf {
     Plan,
     /// The JSON of `run`.
     Run,
+    /// The JSON of `workload`.
+    Workload,
     /// The JSON of `doctor`.
     Doctor,
     /// The JSON of `replay`.

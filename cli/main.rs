@@ -23,6 +23,7 @@ fn main() -> ExitCode {
         Verb::Run(args) => commands::run::run(&args, format, &output),
         Verb::Replay(args) => commands::replay::replay(&args, format, &output),
         Verb::Diff(args) => commands::diff::diff(&args, format, &output),
+        Verb::Workload(args) => commands::workload::workload(&args, format, &output),
         Verb::Doctor(args) => commands::doctor::doctor(&args, format, &output),
         Verb::Schema(args) => commands::schema::schema(&args, &output),
         Verb::Completions { shell } => commands::help::completions(shell, &output),

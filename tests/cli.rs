@@ -10,6 +10,7 @@ mod metrics;
 mod plans;
 mod schema_check;
 mod verbs;
+mod workload;
 
 use std::{
     path::Path,

@@ -59,6 +59,7 @@ macro_rules! smoke_tests {
 
 smoke_tests!(
     alloc_conf,
+    bench_command,
     decision_log,
     device_file,
     gguf,
@@ -73,6 +74,7 @@ smoke_tests!(
     safetensors,
     scenario,
     server_log,
+    workload_trace,
 );
 
 /// Every entry has a fuzz target, a `[[bin]]` and a smoke test; none is left over.
@@ -101,6 +103,15 @@ fn seeds_are_accepted_by_their_readers() {
     };
     for seed in (target("memory_snapshot").unwrap().seeds)() {
         assert!(!snapshot::from_bytes(&seed).unwrap().segments.is_empty());
+    }
+    for seed in (target("workload_trace").unwrap().seeds)() {
+        let from = seed.windows(3).position(|three| three == b"%%\n").map_or(0, |at| at + 3);
+        let options = plimsoll_ingest::workload::Options { strict: true, ..Default::default() };
+        plimsoll_ingest::workload::import(&seed[from..], &options).unwrap();
+    }
+    for seed in (target("bench_command").unwrap().seeds)() {
+        let text = String::from_utf8(seed).unwrap();
+        plimsoll_replay::workload::bench::part(&text).unwrap();
     }
     for seed in (target("alloc_conf").unwrap().seeds)() {
         let text = String::from_utf8(seed).unwrap();

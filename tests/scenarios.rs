@@ -283,6 +283,10 @@ const THEMES: &[(&str, &str)] = &[
     ("faults", "Remains of a dead server, leaks, and processes that grow."),
     ("unified-memory", "One memory for the device and everything else."),
     ("healthy", "Servers that keep what they need, under load."),
+    (
+        "workloads",
+        "What reaches a server: recorded workloads, benchmark commands, conversations, agents, bursts.",
+    ),
 ];
 
 fn index(runs: &[Run]) -> String {

@@ -17,7 +17,7 @@ fn with_slots() -> &'static [Run] {
     static RUNS: OnceLock<Vec<Run>> = OnceLock::new();
     RUNS.get_or_init(|| {
         let mut served = scenarios();
-        served.retain(|(_, scenario)| scenario.clients().is_some());
+        served.retain(|(_, scenario)| scenario.requests().is_some());
         // A log that does not add up is an error of the run.
         let slots = || RunOptions { detail: LogDetail::Slots, ..RunOptions::default() };
         on_threads(2, &served, |it| one(it.clone(), slots()))

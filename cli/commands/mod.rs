@@ -8,3 +8,4 @@ pub mod replay;
 pub mod run;
 pub mod schema;
 pub mod views;
+pub mod workload;

@@ -56,7 +56,10 @@ pub fn run(args: &RunArgs, format: Format, output: &Output) -> Result<u8, Failur
     let (mut results, mut lost) = (Vec::new(), false);
     for ended in all(&files, &overrides, args, &interrupt) {
         match ended {
-            Ok(run) => results.push(run),
+            Ok(run) => {
+                run.imports.iter().for_each(|told| output::note(&told.to_string()));
+                results.push(run);
+            }
             Err(failure) => {
                 broken |= failure.code == exit::BAD_INPUT;
                 lost |= failure.code == exit::NO_DEVICE;
@@ -165,8 +168,17 @@ fn one(file: &Path, overrides: &[Override], args: &RunArgs, interrupt: &Interrup
     let engine_log = args.engine_log.is_some();
     let pace = if args.step_by_step { Pace::Stepped } else { Pace::Skipping };
     let kept = if args.unlogged { Kept::Ends } else { Kept::Whole };
-    let mut options =
-        RunOptions { machine, readings, record: None, detail, kept, pace, engine_log, interrupted };
+    let mut options = RunOptions {
+        machine,
+        readings,
+        record: None,
+        detail,
+        kept,
+        pace,
+        engine_log,
+        strict_input: args.strict_input,
+        interrupted,
+    };
     let Some(path) = &args.record else {
         return run_with(scenario, file, options).map_err(ended);
     };
@@ -183,6 +195,22 @@ fn one(file: &Path, overrides: &[Override], args: &RunArgs, interrupt: &Interrup
     run_with(scenario, file, options).map_err(ended)
 }
 
+/// What is set, with the workload that replaces the scenario's: a recording then has all of it.
+fn all_of_set(args: &RunArgs) -> Result<Vec<String>, Failure> {
+    let mut set = args.set.clone();
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    if let Some(file) = &args.trace {
+        let cannot = |error| Failure::input(format!("cannot read `{}`: {error}", file.display()));
+        let file = fs::canonicalize(file).map_err(cannot)?;
+        let file = quoted(&file.display().to_string());
+        set.push(format!("workload={{trace: {{file: {file}}}}}"));
+    }
+    if let Some(command) = &args.bench {
+        set.push(format!("workload={{bench: {}}}", quoted(command)));
+    }
+    Ok(set)
+}
+
 /// What changes in every file: `--set`, and `--slo` as keys of `slo`.
 fn overrides(args: &RunArgs) -> Result<Vec<Override>, Failure> {
     let parsed = |flag: &str, text: &str| {
@@ -191,7 +219,7 @@ fn overrides(args: &RunArgs) -> Result<Vec<Override>, Failure> {
         })
     };
     let mut all = Vec::new();
-    for text in &args.set {
+    for text in &all_of_set(args)? {
         all.push(parsed("--set", text)?);
     }
     for limit in &args.slo {

@@ -15,6 +15,7 @@ pub fn schema(args: &SchemaArgs, output: &Output) -> Result<u8, Failure> {
         SchemaOf::Scenario => plimsoll_replay::scenario::json_schema(),
         SchemaOf::Plan => document(plan()),
         SchemaOf::Run => document(run()),
+        SchemaOf::Workload => document(workload()),
         SchemaOf::Doctor => document(doctor()),
         SchemaOf::Replay => document(replay()),
         SchemaOf::Diff => document(diff()),
@@ -325,6 +326,43 @@ fn basis() -> Value {
     let names = ["free_before_load", "load", "draft_weights", "workspaces", "graphs"];
     let figures = names.iter().map(|name| ((*name).to_owned(), figure.clone()));
     object(Value::Object(figures.collect::<Map<_, _>>()))
+}
+
+fn workload() -> Value {
+    let lengths = || {
+        object(json!({
+            "mean": number(),
+            "p50": whole(),
+            "p90": whole(),
+            "p95": whole(),
+            "p99": whole(),
+            "max": whole(),
+        }))
+    };
+    let dropped = object(
+        json!({ "reason": text(), "count": whole(), "lines": list_of(whole()), "first": or_null(text()) }),
+    );
+    let file = object(json!({
+        "path": text(),
+        "format": text(),
+        "block_size_tokens": or_null(whole()),
+        "sha256": text(),
+        "dropped": list_of(dropped),
+    }));
+    let part = object(json!({
+        "name": text(),
+        "requests": whole(),
+        "waiting": whole(),
+        "span_ns": whole(),
+        "rate_per_s": or_null(number()),
+        "gap_cv": or_null(number()),
+        "input_tokens": lengths(),
+        "output_tokens": lengths(),
+        "prefix_share": or_null(number()),
+        "file": or_null(file),
+        "notes": list_of(text()),
+    }));
+    object(json!({ "schema": { "const": "plimsoll.workload/1" }, "parts": list_of(part) }))
 }
 
 fn doctor() -> Value {

@@ -9,3 +9,4 @@ pub mod plan;
 pub mod run;
 pub mod table;
 pub mod text;
+pub mod workload;

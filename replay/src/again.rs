@@ -7,7 +7,8 @@ use crate::{
     problem::{Problem, Problems},
     record::{DigestScope, FieldValue, Record},
     run::{
-        DETAIL_SLOTS, OBSERVE, OBSERVED, Recording, RunError, RunOptions, ScenarioRun, run_with,
+        DETAIL_SLOTS, OBSERVE, OBSERVED, Recording, RunError, RunOptions, ScenarioRun, TRACES,
+        run_with,
     },
     scenario::{Override, Scenario},
     start::{self, CaseError, Machine, Readings},
@@ -33,6 +34,11 @@ pub enum AgainError {
     /// The scenario cannot be run.
     #[error(transparent)]
     Run(#[from] RunError),
+    /// A recorded workload is not the file that it was.
+    #[error(
+        "a file of the workload is not what it was when the run was recorded (its SHA-256 differs)"
+    )]
+    OtherTrace,
 }
 
 /// How far a recording goes.
@@ -195,7 +201,11 @@ fn run_again(log: &Log, enough: u64) -> Result<ScenarioRun, AgainError> {
         interrupted: &stop,
         ..RunOptions::default()
     };
-    Ok(run_with(scenario, &file, options)?)
+    let run = run_with(scenario, &file, options)?;
+    match log.header.get(TRACES) == run.log.header.get(TRACES) {
+        true => Ok(run),
+        false => Err(AgainError::OtherTrace),
+    }
 }
 
 fn overrides(log: &Log) -> Result<Vec<Override>, Problems> {

@@ -57,7 +57,7 @@ fn add(hash: &mut Sha256, line: &str) {
     hash.update(b"\n");
 }
 
-fn hex(hash: Sha256) -> String {
+pub(crate) fn hex(hash: Sha256) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let bytes = hash.finalize();
     bytes

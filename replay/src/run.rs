@@ -13,6 +13,7 @@ use crate::{
     start::{self, CaseError, Machine, MakeMachine, Ran, Readings},
     start_death,
     wire::{Closing, Log, LogWriter, WireError},
+    workload::{Told, TraceError},
 };
 use plimsoll_backend_sim::MachineSpec;
 use plimsoll_core::{
@@ -49,6 +50,8 @@ pub struct ScenarioRun {
     pub digests: Digests,
     /// Its decision log.
     pub log: Log,
+    /// What became of the files of its workload.
+    pub imports: Vec<Told>,
     /// What the engine would log, where that was asked for.
     pub engine_log: Option<String>,
     text: Vec<u8>,
@@ -63,6 +66,9 @@ pub enum RunError {
     /// Readings that cannot be.
     #[error(transparent)]
     Case(#[from] CaseError),
+    /// A recorded workload that cannot be read.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
     /// A load that cannot be put on this server.
     #[error(transparent)]
     Serve(#[from] ServeError),
@@ -111,6 +117,9 @@ impl ScenarioRun {
 /// `detail` in the header of a log that tells every slot; such a log without one of them is wrong.
 pub const DETAIL_SLOTS: &str = "slots";
 
+/// Field of the header with the hashes of the workload's files.
+pub(crate) const TRACES: &str = "trace_sha256";
+
 /// How a scenario is run.
 pub struct RunOptions<'a> {
     /// Builds the machine.
@@ -121,6 +130,8 @@ pub struct RunOptions<'a> {
     pub record: Option<Recording<'a>>,
     /// How much the log tells. More enters the digests of this run.
     pub detail: LogDetail,
+    /// Whether a row of a recorded workload that cannot be read ends the run.
+    pub strict_input: bool,
     /// Whether the engine's own log is written.
     pub engine_log: bool,
     /// What of the log is kept in memory.
@@ -140,6 +151,7 @@ impl Default for RunOptions<'_> {
             readings,
             record: None,
             detail,
+            strict_input: false,
             kept: Kept::default(),
             pace: Pace::default(),
             engine_log: false,
@@ -206,6 +218,8 @@ pub fn run_with(
     options: RunOptions<'_>,
 ) -> Result<ScenarioRun, RunError> {
     let assembled = assemble::of_scenario(&scenario, file)?;
+    let traces = scenario.traces(file, options.strict_input)?;
+    let imports: Vec<Told> = traces.iter().map(|trace| trace.told.clone()).collect();
     let queue = Queue::default();
     let how = How {
         detail: options.detail,
@@ -213,7 +227,7 @@ pub fn run_with(
         readings: options.readings,
         observed: queue.clone(),
     };
-    let mut sink = RunSink::new(&scenario, options.record, how)?;
+    let mut sink = RunSink::new(&scenario, &imports, options.record, how)?;
     let make = |spec: &MachineSpec| -> Result<Machine, CaseError> {
         let machine = (options.machine)(spec)?;
         match options.readings {
@@ -225,7 +239,7 @@ pub fn run_with(
     let mut engine_log = options.engine_log.then(|| EngineLog::new(&assembled, &ran));
     let mut watchers = Watchers::default();
     watchers.0.extend(engine_log.iter_mut().map(|one| one as &mut dyn Watcher));
-    let served = match scenario.clients() {
+    let served = match scenario.clients(&traces) {
         Some(mut clients) if ran.start.end == StartEnd::Ready => {
             let changes = scenario.timed_changes(machine.ranks());
             let load = Load {
@@ -269,6 +283,7 @@ pub fn run_with(
         claims,
         digests,
         log,
+        imports,
         engine_log,
         text,
     })
@@ -322,12 +337,17 @@ struct RunSink<'a> {
 impl<'a> RunSink<'a> {
     fn new(
         scenario: &Scenario,
+        imports: &[Told],
         record: Option<Recording<'a>>,
         how: How,
     ) -> Result<Self, WireError> {
         let mut header = Fields::default();
         header.push(DigestScope::Decisions, "scenario", scenario.name.as_str());
         header.push(DigestScope::Decisions, "seed", scenario.seed);
+        if !imports.is_empty() {
+            let hashes: Vec<String> = imports.iter().map(|told| told.sha256.clone()).collect();
+            header.push(DigestScope::Decisions, TRACES, hashes);
+        }
         if how.detail == LogDetail::Slots {
             header.push(DigestScope::Decisions, "detail", DETAIL_SLOTS);
         }

@@ -117,7 +117,7 @@ impl Clients for Burst {
         self.0.last().map(|arrival| arrival.at)
     }
 
-    fn finished(&mut self, _: RequestId, _: Finish, _: Nanos) {}
+    fn finished(&mut self, _: RequestId, _: Finish, _: u64, _: Nanos) {}
 
     fn is_done(&self) -> bool {
         self.0.is_empty()

@@ -34,7 +34,7 @@ fn check(text: &str, overrides: &[Override]) -> Result<(), TestCaseError> {
 fn check_serving(scenario: &Scenario) -> Result<(), TestCaseError> {
     let changes = scenario.timed_changes(scenario.machine.ranks.unwrap_or(4));
     prop_assert!(changes.is_sorted_by_key(|change| change.when));
-    let Some(mut clients) = scenario.clients() else { return Ok(()) };
+    let Some(mut clients) = scenario.clients(&[]) else { return Ok(()) };
     let mut last = Nanos(0);
     for number in 0..50 {
         let Some(at) = clients.next_at() else { break };
@@ -44,7 +44,7 @@ fn check_serving(scenario: &Scenario) -> Result<(), TestCaseError> {
         if let Some(arrival) = arrival {
             prop_assert_eq!(arrival.request.id.0, number);
             prop_assert!(!arrival.request.prompt.is_empty() && arrival.request.output_len > 0);
-            clients.finished(arrival.request.id, Finish::Stop, at);
+            clients.finished(arrival.request.id, Finish::Stop, 1, at);
         }
     }
     Ok(())
@@ -171,7 +171,7 @@ proptest! {
 #[test]
 fn the_seed_of_a_running_server_is_read() {
     let scenario = Scenario::parse("serving.yaml", SERVING, &[]).unwrap();
-    assert_eq!(scenario.clients().map(|clients| clients.total()), Some(11));
+    assert_eq!(scenario.clients(&[]).map(|clients| clients.total()), Some(11));
 }
 
 /// A file's own problems never claim to come from an override.

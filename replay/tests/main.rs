@@ -13,6 +13,7 @@ mod faults;
 mod fuzz;
 mod life;
 mod observed;
+mod recorded;
 mod scenario;
 mod timeline;
 mod unified;

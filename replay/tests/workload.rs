@@ -47,7 +47,7 @@ fn arrivals(clients: &mut impl Clients, service: Nanos) -> Vec<Arrival> {
             }
             (_, Some(end)) => {
                 ends.retain(|other| *other != end);
-                clients.finished(end.1, Finish::Stop, Nanos(end.0));
+                clients.finished(end.1, Finish::Stop, 1, Nanos(end.0));
             }
             (_, None) => break,
         }
@@ -58,7 +58,7 @@ fn arrivals(clients: &mut impl Clients, service: Nanos) -> Vec<Arrival> {
 }
 
 fn times(rest: &str, service: u64) -> Vec<u64> {
-    let mut clients = read(rest).clients().unwrap();
+    let mut clients = read(rest).clients(&[]).unwrap();
     arrivals(&mut clients, Nanos(service)).iter().map(|arrival| arrival.at.0).collect()
 }
 
@@ -68,14 +68,14 @@ fn a_closed_loop_sends_the_next_when_one_ends() {
     assert_eq!(times(&format!("{group} }}\n"), 3 * S), [0, 0, 3 * S, 3 * S, 6 * S]);
     let waits = format!("{group}, start: 1 s, think_time: 500 ms }}\n");
     assert_eq!(times(&waits, S), [S, S, 2 * S + S / 2, 2 * S + S / 2, 4 * S]);
-    let mut clients = read(&format!("{group} }}\n")).clients().unwrap();
+    let mut clients = read(&format!("{group} }}\n")).clients(&[]).unwrap();
     assert!(clients.take(Nanos(0)).is_some() && clients.take(Nanos(0)).is_some());
     assert_eq!((clients.take(Nanos(u64::MAX)), clients.next_at()), (None, None));
     assert!(!clients.is_done());
     // An end that no client waits for changes nothing.
-    clients.finished(RequestId(77), Finish::Abort, Nanos(5));
+    clients.finished(RequestId(77), Finish::Abort, 1, Nanos(5));
     assert_eq!(clients.next_at(), None);
-    clients.finished(RequestId(1), Finish::Abort, Nanos(9));
+    clients.finished(RequestId(1), Finish::Abort, 1, Nanos(9));
     assert_eq!(clients.next_at(), Some(Nanos(9)));
 }
 
@@ -136,7 +136,7 @@ fn a_request_is_what_its_group_says() {
   - { name: open, requests: 1, at: 0 s, prompt_tokens: 7, output_tokens: 9, max_tokens: engine }
 ",
     );
-    let all = arrivals(&mut scenario.clients().unwrap(), Nanos(1));
+    let all = arrivals(&mut scenario.clients(&[]).unwrap(), Nanos(1));
     let ids: Vec<u64> = all.iter().map(|arrival| arrival.request.id.0).collect();
     assert_eq!(ids, [0, 1, 2, 3, 4]);
     let lens: Vec<u64> = all.iter().map(|arrival| arrival.request.prompt.len()).collect();
@@ -169,7 +169,7 @@ fn sampling_is_what_the_engine_would_make_of_it() {
         let text = format!(
             "workload: {{ requests: 1, at: 0 s, prompt_tokens: 1, output_tokens: 1, sampling: {sampling} }}\n"
         );
-        read(&text).workload.unwrap().groups[0].shape.sampling.choice
+        read(&text).workload.unwrap().groups().next().unwrap().shape.sampling.choice
     };
     use SamplingChoice::{Greedy, MinP, Temperature, TopKTopP};
     let cases = [
@@ -191,7 +191,7 @@ fn lengths_keep_to_their_law() {
         let text = format!(
             "workload: {{ requests: 20000, at: 0 s, prompt_tokens: {law}, output_tokens: 1 }}\n"
         );
-        let mut clients = read(&text).clients().unwrap();
+        let mut clients = read(&text).clients(&[]).unwrap();
         std::iter::from_fn(|| clients.take(Nanos(0))).map(|a| a.request.prompt.len()).collect()
     };
     let even = draw("{ uniform: [64, 67] }");
@@ -220,7 +220,7 @@ type Facts = (u64, Vec<u64>, u64);
 
 /// Time, lengths of runs and answer of the requests that ask for less than 2^20 tokens.
 fn facts(scenario: &Scenario, seed: u64) -> Vec<Facts> {
-    let mut clients = scenario.requests().unwrap().clients(seed);
+    let mut clients = scenario.requests().unwrap().clients(&[], seed);
     arrivals(&mut clients, Nanos(S))
         .iter()
         .filter(|a| a.request.output_len < 1 << 20)
@@ -248,12 +248,12 @@ fn another_group_moves_no_request() {
 fn requests_are_drawn_lazily() {
     let text = "workload: { requests: 100000, concurrency: 8, prompt_tokens: { uniform: [1, 9] }, \
                 output_tokens: 4 }\n";
-    let mut clients = read(text).clients().unwrap();
+    let mut clients = read(text).clients(&[]).unwrap();
     assert_eq!(clients.total(), 100_000);
     let mut now = 0;
     while let Some(arrival) = clients.take(Nanos(now)) {
         now += 1;
-        clients.finished(arrival.request.id, Finish::Length, Nanos(now));
+        clients.finished(arrival.request.id, Finish::Length, 1, Nanos(now));
     }
     assert!(clients.is_done());
     assert_eq!(clients.sent(), 100_000);
@@ -265,10 +265,10 @@ fn an_event_sends_one_request() {
         "events: [{ at: 12 s, request: { prompt_tokens: 65536, output_tokens: 2, sampling: { logprobs: true } } }]\n",
     );
     assert!(scenario.workload.is_none());
-    let all = arrivals(&mut scenario.clients().unwrap(), Nanos(0));
+    let all = arrivals(&mut scenario.clients(&[]).unwrap(), Nanos(0));
     assert_eq!((all.len(), all[0].at, all[0].request.prompt.len()), (1, Nanos(12 * S), 65_536));
     assert!(all[0].sampling.output_logprobs);
-    assert!(read("").clients().is_none());
+    assert!(read("").clients(&[]).is_none());
 }
 
 const ONE: &str = "workload: { requests: 1, at: 0 s, prompt_tokens: 1, output_tokens: 1 }\n";
@@ -416,7 +416,7 @@ proptest! {
             "seed: {seed}\nworkload: {{ requests: {requests}, concurrency: {limit}, {due}\
              think_time: {think} s, prompt_tokens: {{ uniform: [1, 9] }}, output_tokens: 1 }}\n"
         ));
-        let all = arrivals(&mut scenario.clients().unwrap(), Nanos(service * S));
+        let all = arrivals(&mut scenario.clients(&[]).unwrap(), Nanos(service * S));
         prop_assert_eq!(all.len() as u64, requests);
         prop_assert!(all.is_sorted_by_key(|arrival| (arrival.at, arrival.request.id)));
         // A connection is busy for the service and the think time.

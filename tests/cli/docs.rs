@@ -64,12 +64,14 @@ fn every_key_verb_and_flag_is_named() {
     let text = fs::read_to_string(root().join("docs/cli.md")).expect("docs/cli.md");
     let named =
         |name: &str| assert!(text.contains(&format!("`{name}`")), "`{name}` is not in docs/cli.md");
-    for of in ["plan", "run", "replay", "doctor", "diff"] {
+    for of in ["plan", "run", "workload", "replay", "doctor", "diff"] {
         let schema: serde_json::Value =
             serde_json::from_str(&run(&["schema", of]).stdout).expect("JSON");
         schema["properties"].as_object().expect("keys").keys().for_each(|key| named(key));
     }
-    for verb in ["plan", "run", "replay", "diff", "doctor", "schema", "completions", "man"] {
+    for verb in
+        ["plan", "run", "workload", "replay", "diff", "doctor", "schema", "completions", "man"]
+    {
         named(verb);
         let help = run(&[verb, "-h"]).stdout;
         let flags = help.split_whitespace().filter_map(|word| word.strip_prefix("--"));
@@ -83,5 +85,5 @@ fn every_key_verb_and_flag_is_named() {
 
 /// Flags of engines in the examples of a help text.
 fn help_example(flag: &str) -> bool {
-    ["config"].contains(&flag)
+    ["config", "random-input-len", "request-rate"].contains(&flag)
 }

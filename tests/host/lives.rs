@@ -89,7 +89,8 @@ fn live(
     let (ran, mut machine) =
         start::run_on(&assembled.case, make, &mut records).map_err(|e| text(&e))?;
     let mut end = None;
-    if let (Some(mut clients), StartEnd::Ready) = (scenario.clients(), &ran.start.end) {
+    let traces = scenario.traces(file, true).map_err(|e| text(&e))?;
+    if let (Some(mut clients), StartEnd::Ready) = (scenario.clients(&traces), &ran.start.end) {
         let changes = scenario.timed_changes(machine.ranks());
         let limits =
             Limits { max_steps: scenario.limits.max_steps, max_time: scenario.limits.max_time };

@@ -1,7 +1,7 @@
 //! Token ids of outputs, which no model computes here.
 
 use super::RequestId;
-use crate::kv::Runs;
+use crate::kv::{Run, Runs};
 
 /// Token ids that the model is taken to make: output `k` of request `r` is `first + r * stride + k`, and its
 /// last is `eos`. They matter where outputs are matched again: later turns of a conversation, and requests
@@ -30,6 +30,21 @@ impl OutputIds {
             return self.eos;
         }
         self.first.wrapping_add(request.0.wrapping_mul(self.stride)).wrapping_add(k)
+    }
+
+    /// What a request made in `count` steps, its end of sequence included where it came that far: what the
+    /// next turn of a conversation repeats.
+    #[must_use]
+    pub fn made(self, request: RequestId, count: u64, output_len: u64) -> Runs {
+        let before = output_len.saturating_sub(1).min(count);
+        let mut made = self.outputs(request, before);
+        if count > before {
+            made.push_value(self.token(request, before, output_len));
+            // A request that ignores its end goes on behind it.
+            let after = self.token(request, before + 1, 0);
+            made.push(Run { first: after, len: count - before - 1 });
+        }
+        made
     }
 
     /// The first `count` outputs of a request that made more than that: the next turn's prompt.

@@ -13,6 +13,7 @@ pub mod mutate;
 mod plan;
 mod scenario;
 pub mod seeds;
+mod workload;
 
 pub use catalog::{device_file, model_entry};
 pub use launch::{launch_argv, launch_config, launch_text};
@@ -21,6 +22,7 @@ pub use memory::{alloc_conf, memory_snapshot};
 pub use model::{gguf, model_config, safetensors};
 pub use plan::plan;
 pub use scenario::scenario;
+pub use workload::{bench_command, workload_trace};
 
 use plimsoll_core::figure::Estimate;
 use std::time::{Duration, Instant};
@@ -51,6 +53,12 @@ pub const TARGETS: &[Target] = &[
         run: alloc_conf,
         seeds: seeds::alloc_conf,
         words: seeds::ALLOC_WORDS,
+    },
+    Target {
+        name: "bench_command",
+        run: bench_command,
+        seeds: workload::bench_commands,
+        words: workload::BENCH_WORDS,
     },
     Target {
         name: "decision_log",
@@ -125,6 +133,12 @@ pub const TARGETS: &[Target] = &[
         run: server_log,
         seeds: seeds::server_log,
         words: seeds::SERVER_WORDS,
+    },
+    Target {
+        name: "workload_trace",
+        run: workload_trace,
+        seeds: workload::traces,
+        words: workload::TRACE_WORDS,
     },
 ];
 

@@ -4,7 +4,7 @@ use crate::{PART, in_time, line_count, parts, text};
 use plimsoll_replay::{
     problem::{Place, Problems},
     run::run_scenario,
-    scenario::{Override, Scenario},
+    scenario::{Override, Part, Scenario},
     wire::Log,
     yaml,
 };
@@ -32,7 +32,7 @@ pub fn scenario(data: &[u8]) {
 
 /// Scenarios that would read this machine's files are not run.
 fn names_a_file(text: &str) -> bool {
-    ["config", "gguf", "..", "path: /", "model: /", "-path /"]
+    ["config", "gguf", "..", "path: /", "model: /", "-path /", "dataset-path", "file"]
         .iter()
         .any(|word| text.contains(word))
 }
@@ -77,8 +77,10 @@ fn run(scenario: &Scenario) {
     let file = Path::new(PART);
     let mut scenario = scenario.clone();
     scenario.limits.max_steps = scenario.limits.max_steps.min(MOST_STEPS);
-    for group in scenario.workload.iter_mut().flat_map(|workload| &mut workload.groups) {
-        group.requests = group.requests.min(MOST_REQUESTS);
+    for part in scenario.workload.iter_mut().flat_map(|workload| &mut workload.parts) {
+        if let Part::Group(group) = part {
+            group.requests = group.requests.min(MOST_REQUESTS);
+        }
     }
     let run = match run_scenario(scenario.clone(), file) {
         Ok(run) => run,

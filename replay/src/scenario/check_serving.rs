@@ -27,11 +27,12 @@ fn event_path(at: usize) -> KeyPath {
 /// Random numbers go by the group's name.
 fn names(scenario: &Scenario, found: &mut Vec<Finding>) {
     let mut seen = BTreeSet::new();
-    let groups = scenario.workload.iter().flat_map(|workload| &workload.groups);
-    for (at, group) in groups.enumerate() {
-        if !seen.insert(group.name.as_str()) {
+    let parts = scenario.workload.iter().flat_map(|workload| &workload.parts);
+    for (at, part) in parts.enumerate() {
+        let name = part.name();
+        if !seen.insert(name) {
             let path = KeyPath::of("workload").index(at);
-            let message = format!("two groups of requests have the name `{}`", group.name);
+            let message = format!("two groups of requests have the name `{name}`");
             found.push(Finding::new(&[path], message).help("give each group a `name` of its own"));
         }
     }

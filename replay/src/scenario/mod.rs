@@ -20,8 +20,10 @@ pub mod requests;
 mod requests_read;
 pub mod schema;
 pub mod time;
+pub mod traces;
 pub mod types;
 pub mod value;
+mod workload_read;
 
 pub use changes::GROWTH_STEPS;
 pub use engine::{Engine, EngineName, FlagValue};
@@ -30,14 +32,20 @@ pub use expect::{Ending, Expect, FIGURES, FigureSpec, Test};
 pub use lengths::{Lengths, Lognormal, Middle};
 pub use machine::{WeakerRank, WeakerRanks};
 pub use overrides::Override;
-pub use requests::{Gaps, Group, MaxTokens, Schedule, Shape, SharedPrefix, Workload};
+pub use requests::{
+    Gaps, Group, MaxTokens, Pacing, Part, PrefixChoice, RampLaw, Schedule, Shape, SharedPrefix,
+    Turns, Workload,
+};
+pub(crate) use requests_read::choice;
 pub use schema::json_schema;
 pub use time::Rate;
+pub use traces::{Smear, TraceSource};
 pub use types::{
     Capacity, Device, DeviceProperties, Limits, Machine, Model, ModelFigures, ModelSource,
     Readings, Scenario, SloLimits,
 };
 pub use value::{PerRank, Reading};
+pub(crate) use workload_read::group_of;
 
 use crate::{
     problem::{Place, Position, Problem, Problems},

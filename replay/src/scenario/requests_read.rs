@@ -3,8 +3,11 @@
 use super::{
     form::{Form, checked},
     lengths::{Lengths, MAX_TOKENS, TokenCount, number_within, optional_tokens},
-    requests::{Gaps, Group, MAX_GROUPS, MaxTokens, Schedule, Shape, SharedPrefix, Workload},
-    time::{Rate, Span, optional_span},
+    requests::{
+        Gaps, Group, MAX_TURNS, MaxTokens, Pacing, PrefixChoice, Schedule, Shape, SharedPrefix,
+        Turns,
+    },
+    time::{Rate, Span, optional_span, positive_span},
     value::Bounded,
 };
 use plimsoll_core::{
@@ -20,26 +23,27 @@ use serde::{
 use std::{borrow::Cow, fmt};
 
 /// Requests of a group.
-type RequestCount = Bounded<1, 10_000_000>;
+pub(super) type RequestCount = Bounded<1, 10_000_000>;
 /// Prefixes that the requests of a group share.
 type PrefixCount = Bounded<1, 1_000_000>;
 
 /// Keys of one group.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct GroupForm {
+pub(super) struct GroupForm {
     /// Name of the group; its random numbers depend on it and on `seed` alone. Left out: `requests`.
     #[serde(default = "default_name")]
     #[schemars(length(min = 1, max = 100), example = &"chat")]
     name: String,
-    /// How many requests.
+    /// How many requests; beside `turns`, how many conversations.
     #[schemars(example = &150)]
     requests: RequestCount,
     /// Most requests under way together: the next is sent when one ends. Alone it is a closed loop; beside
     /// `at` or `rate` it holds back what is due, as `--max-concurrency` of the benchmark clients does.
     #[schemars(example = &32)]
     concurrency: Option<RequestCount>,
-    /// From the end of a request to the next one of the same client; needs `concurrency`.
+    /// From the end of a request, or of a conversation, to the next one of the same client; needs
+    /// `concurrency`.
     #[serde(default, deserialize_with = "optional_span")]
     #[schemars(with = "Option<Span>", example = &"500 ms")]
     think_time: Option<Nanos>,
@@ -57,6 +61,8 @@ struct GroupForm {
     #[serde(default, deserialize_with = "burstiness")]
     #[schemars(range(min = 0.001, max = 1000), example = &0.25)]
     burstiness: Option<f64>,
+    /// Bursts: the `rate` holds for a time, and then it does not.
+    bursts: Option<Bursts>,
     /// When the first request of a closed loop or of a `rate` is due; left out: `0 s`.
     #[serde(default, deserialize_with = "optional_span")]
     #[schemars(with = "Option<Span>", example = &"3 s")]
@@ -77,7 +83,9 @@ struct GroupForm {
     #[schemars(example = &true)]
     ignore_eos: bool,
     /// Prefixes before the prompts' own tokens.
-    shared_prefix: Option<PrefixForm>,
+    shared_prefix: Option<SharedPrefix>,
+    /// Conversations: the prompt of a turn is the one before, its answer, and new tokens.
+    turns: Option<TurnsForm>,
     /// How tokens are chosen; left out: the most likely one.
     #[serde(default)]
     sampling: SamplingForm,
@@ -90,13 +98,13 @@ fn default_name() -> String {
     "requests".to_owned()
 }
 
-fn burstiness<'de, D: Deserializer<'de>>(d: D) -> Result<Option<f64>, D::Error> {
+pub(super) fn burstiness<'de, D: Deserializer<'de>>(d: D) -> Result<Option<f64>, D::Error> {
     number_within(d, 0.001, 1000.0)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-enum GapsForm {
+pub(super) enum GapsForm {
     /// Exponential gaps.
     Poisson,
     /// Equal gaps.
@@ -107,14 +115,134 @@ enum GapsForm {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+struct BurstsForm {
+    /// How long the rate holds.
+    #[serde(default, deserialize_with = "positive_span")]
+    #[schemars(required, with = "Span", example = &"10 s")]
+    on: Option<Nanos>,
+    /// How long it does not, then it holds again.
+    #[serde(default, deserialize_with = "optional_span")]
+    #[schemars(required, with = "Span", example = &"50 s")]
+    off: Option<Nanos>,
+    /// Rate between the bursts; left out: nothing comes.
+    #[schemars(example = &"0.5 /s")]
+    quiet_rate: Option<Rate>,
+}
+
+/// Bursts as a pacing.
+struct Bursts(Pacing);
+
+impl Form for BurstsForm {
+    type Whole = Bursts;
+    const EXPECTED: &'static str = "bursts, such as `{on: 10 s, off: 50 s}`";
+
+    fn build<E: de::Error>(self) -> Result<Bursts, E> {
+        let on = self.on.ok_or_else(|| E::missing_field("on"))?;
+        let off = self.off.ok_or_else(|| E::missing_field("off"))?;
+        Ok(Bursts(Pacing::Bursts { on, off, quiet: self.quiet_rate }))
+    }
+}
+
+impl<'de> Deserialize<'de> for Bursts {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        checked::<BurstsForm, D>(d)
+    }
+}
+
+impl JsonSchema for Bursts {
+    fn schema_name() -> Cow<'static, str> {
+        "Bursts".into()
+    }
+
+    fn json_schema(g: &mut SchemaGenerator) -> Schema {
+        BurstsForm::json_schema(g)
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct TurnsForm {
+    /// Turns of a conversation, the first included, in the forms of lengths; at most 1000.
+    #[schemars(example = &5)]
+    count: Lengths,
+    /// From an answer to the next turn of its conversation.
+    #[serde(default, deserialize_with = "optional_span")]
+    #[schemars(with = "Option<Span>", example = &"3 s")]
+    think_time: Option<Nanos>,
+    /// New tokens of each turn but the first; a list is gone through in each conversation. Left out: as in
+    /// `prompt_tokens`.
+    #[schemars(example = &64)]
+    prompt_tokens: Option<Lengths>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 struct PrefixForm {
-    /// Length of a prefix, tokens.
+    /// Length of a prefix, tokens, in the forms of lengths; each prefix keeps its own.
     #[schemars(example = &2048)]
-    tokens: TokenCount,
-    /// How many different prefixes, each request takes one of them, all as likely; left out: 1.
+    tokens: Lengths,
+    /// How many different prefixes; left out: 1.
     #[serde(default = "one_prefix")]
     #[schemars(example = &64)]
     groups: PrefixCount,
+    /// Which of them a request has: any, all as likely (`random`, also when left out); each as often as the
+    /// others, mixed (`even`) or one after the other (`in_order`); or the first ones more often (`zipf`).
+    #[schemars(example = &"even")]
+    choice: Option<ChoiceForm>,
+    /// Exponent of `zipf`: the n-th prefix has a likelihood of n to the power of minus this.
+    #[serde(default, deserialize_with = "exponent")]
+    #[schemars(range(min = 0, max = 10), example = &1.1)]
+    alpha: Option<f64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum ChoiceForm {
+    /// Any.
+    Random,
+    /// Each as often, mixed.
+    Even,
+    /// Each as often, one after the other.
+    InOrder,
+    /// The first ones more often.
+    Zipf,
+}
+
+fn exponent<'de, D: Deserializer<'de>>(d: D) -> Result<Option<f64>, D::Error> {
+    number_within(d, 0.0, 10.0)
+}
+
+impl Form for PrefixForm {
+    type Whole = SharedPrefix;
+    const EXPECTED: &'static str = "shared prefixes, such as `{tokens: 2048, groups: 64}`";
+
+    fn build<E: de::Error>(self) -> Result<SharedPrefix, E> {
+        let choice = match (self.choice.unwrap_or(ChoiceForm::Random), self.alpha) {
+            (ChoiceForm::Random, None) => PrefixChoice::Random,
+            (ChoiceForm::Even, None) => PrefixChoice::Even,
+            (ChoiceForm::InOrder, None) => PrefixChoice::InOrder,
+            (ChoiceForm::Zipf, Some(alpha)) => PrefixChoice::Zipf { alpha },
+            (ChoiceForm::Zipf, None) => return Err(E::missing_field("alpha")),
+            (_, Some(_)) => return Err(E::custom("`alpha` needs `choice: zipf`")),
+        };
+        Ok(SharedPrefix { tokens: self.tokens, groups: self.groups.0, choice })
+    }
+}
+
+impl<'de> Deserialize<'de> for SharedPrefix {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        checked::<PrefixForm, D>(d)
+    }
+}
+
+impl JsonSchema for SharedPrefix {
+    fn schema_name() -> Cow<'static, str> {
+        "SharedPrefix".into()
+    }
+
+    fn json_schema(g: &mut SchemaGenerator) -> Schema {
+        PrefixForm::json_schema(g)
+    }
 }
 
 const fn one_prefix() -> PrefixCount {
@@ -163,17 +291,25 @@ fn share<'de, D: Deserializer<'de>>(d: D) -> Result<Option<f64>, D::Error> {
     number_within(d, 0.0, 1.0)
 }
 
+/// How tokens are chosen under these parameters.
+pub(crate) fn choice(
+    temperature: Option<f64>,
+    (top_p, top_k, min_p): (Option<f64>, Option<u64>, Option<f64>),
+) -> SamplingChoice {
+    let top = top_p.is_some_and(|p| p < 1.0) || top_k.is_some();
+    let min = min_p.is_some_and(|p| p > 0.0);
+    let temperature = temperature.unwrap_or(if top || min { 1.0 } else { 0.0 });
+    match (temperature > 0.0, min, top) {
+        (false, _, _) => SamplingChoice::Greedy,
+        (true, true, _) => SamplingChoice::MinP,
+        (true, false, true) => SamplingChoice::TopKTopP,
+        (true, false, false) => SamplingChoice::Temperature,
+    }
+}
+
 impl SamplingForm {
     pub(crate) fn sampling(&self) -> (Sampling, Option<u64>) {
-        let top = self.top_p.is_some_and(|p| p < 1.0) || self.top_k.is_some();
-        let min = self.min_p.is_some_and(|p| p > 0.0);
-        let temperature = self.temperature.unwrap_or(if top || min { 1.0 } else { 0.0 });
-        let choice = match (temperature > 0.0, min, top) {
-            (false, _, _) => SamplingChoice::Greedy,
-            (true, true, _) => SamplingChoice::MinP,
-            (true, false, true) => SamplingChoice::TopKTopP,
-            (true, false, false) => SamplingChoice::Temperature,
-        };
+        let choice = choice(self.temperature, (self.top_p, self.top_k, self.min_p));
         let start = self.input_logprobs.map(|start| start.0);
         let output_logprobs = self.logprobs || start.is_some();
         (Sampling { choice, output_logprobs, penalties: self.penalties }, start)
@@ -193,8 +329,10 @@ impl Form for GroupForm {
         if self.think_time.is_some() && self.concurrency.is_none() {
             return Err(E::custom("`think_time` needs `concurrency`: who would wait?"));
         }
+        let turns = self.turns.map(|turns| turns.turns(&self.prompt_tokens)).transpose()?;
         let (sampling, logprob_start) = self.sampling.sampling();
         Ok(Group {
+            turns,
             name: self.name,
             requests: self.requests.0,
             schedule,
@@ -209,9 +347,20 @@ impl Form for GroupForm {
                 logprob_start,
                 priority: self.priority,
             },
-            shared_prefix: self
-                .shared_prefix
-                .map(|prefix| SharedPrefix { tokens: prefix.tokens.0, groups: prefix.groups.0 }),
+            shared_prefix: self.shared_prefix,
+        })
+    }
+}
+
+impl TurnsForm {
+    fn turns<E: de::Error>(self, prompt_tokens: &Lengths) -> Result<Turns, E> {
+        if self.count.longest() > MAX_TURNS {
+            return Err(E::custom(format!("a conversation has at most {MAX_TURNS} turns")));
+        }
+        Ok(Turns {
+            count: self.count,
+            think_time: self.think_time.unwrap_or_default(),
+            prompt_tokens: self.prompt_tokens.unwrap_or_else(|| prompt_tokens.clone()),
         })
     }
 }
@@ -220,6 +369,9 @@ impl GroupForm {
     fn schedule<E: de::Error>(&self) -> Result<Schedule, E> {
         if self.rate.is_none() && (self.arrivals.is_some() || self.burstiness.is_some()) {
             return Err(E::custom("`arrivals` and `burstiness` need a `rate`"));
+        }
+        if self.rate.is_none() && self.bursts.is_some() {
+            return Err(E::custom("`bursts` need a `rate`: the one that holds in a burst"));
         }
         match (self.at, self.rate, self.concurrency) {
             (Some(_), Some(_), _) => Err(E::custom(
@@ -231,7 +383,9 @@ impl GroupForm {
             (Some(at), None, _) => Ok(Schedule::Together { at }),
             (None, Some(rate), _) => {
                 let start = self.start.unwrap_or_default();
-                Ok(Schedule::Rate { rate, gaps: self.gaps()?, start })
+                let gaps = gaps(self.arrivals, self.burstiness)?;
+                let pacing = self.bursts.as_ref().map_or(Pacing::Steady, |bursts| bursts.0);
+                Ok(Schedule::Rate { rate, gaps, start, pacing })
             }
             (None, None, Some(_)) => Ok(Schedule::Together { at: self.start.unwrap_or_default() }),
             (None, None, None) => Err(E::custom(
@@ -239,19 +393,22 @@ impl GroupForm {
             )),
         }
     }
+}
 
-    fn gaps<E: de::Error>(&self) -> Result<Gaps, E> {
-        match (self.arrivals.unwrap_or(GapsForm::Poisson), self.burstiness) {
-            (GapsForm::Poisson, None) => Ok(Gaps::Poisson),
-            (GapsForm::Constant, None) => Ok(Gaps::Constant),
-            (GapsForm::Gamma, Some(burstiness)) => Ok(Gaps::Gamma { burstiness }),
-            (GapsForm::Gamma, None) => Err(E::missing_field("burstiness")),
-            (_, Some(_)) => Err(E::custom("`burstiness` needs `arrivals: gamma`")),
-        }
+pub(super) fn gaps<E: de::Error>(
+    law: Option<GapsForm>,
+    burstiness: Option<f64>,
+) -> Result<Gaps, E> {
+    match (law.unwrap_or(GapsForm::Poisson), burstiness) {
+        (GapsForm::Poisson, None) => Ok(Gaps::Poisson),
+        (GapsForm::Constant, None) => Ok(Gaps::Constant),
+        (GapsForm::Gamma, Some(burstiness)) => Ok(Gaps::Gamma { burstiness }),
+        (GapsForm::Gamma, None) => Err(E::missing_field("burstiness")),
+        (_, Some(_)) => Err(E::custom("`burstiness` needs `arrivals: gamma`")),
     }
 }
 
-const fn eos_rule(ignore_eos: bool) -> EosRule {
+pub(super) const fn eos_rule(ignore_eos: bool) -> EosRule {
     if ignore_eos { EosRule::Ignored } else { EosRule::Ends }
 }
 
@@ -349,48 +506,5 @@ impl JsonSchema for MaxTokens {
 
     fn json_schema(g: &mut SchemaGenerator) -> Schema {
         json_schema!({ "anyOf": [g.subschema_for::<Lengths>(), { "const": "engine" }] })
-    }
-}
-
-impl<'de> Deserialize<'de> for Workload {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        struct GroupsForm;
-        impl<'de> Visitor<'de> for GroupsForm {
-            type Value = Workload;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(
-                    "a group of requests such as `{requests: 32, concurrency: 8, …}`, or a list",
-                )
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Workload, A::Error> {
-                let mut groups = Vec::new();
-                while let Some(group) = list.next_element()? {
-                    groups.push(group);
-                }
-                if groups.is_empty() || groups.len() > MAX_GROUPS {
-                    let message = format!("a workload has 1 to {MAX_GROUPS} groups of requests");
-                    return Err(de::Error::custom(message));
-                }
-                Ok(Workload { groups })
-            }
-            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Workload, A::Error> {
-                let group = GroupForm::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(Workload { groups: vec![group.build()?] })
-            }
-        }
-        d.deserialize_any(GroupsForm)
-    }
-}
-
-impl JsonSchema for Workload {
-    fn schema_name() -> Cow<'static, str> {
-        "Workload".into()
-    }
-
-    fn json_schema(g: &mut SchemaGenerator) -> Schema {
-        let group = g.subschema_for::<Group>();
-        json_schema!({ "anyOf": [
-            group, { "type": "array", "items": group, "minItems": 1, "maxItems": MAX_GROUPS }
-        ]})
     }
 }

@@ -70,7 +70,7 @@ fn walk(schema: &Value, prefix: &str, keys: &mut Vec<KeyDoc>) {
         let told = |last: &str| keys.iter().any(|key| key.path.ends_with(last));
         let once = prefix == "expect"
             || (prefix == "machine.readings" && told(".calibrated"))
-            || (name.ends_with("_tokens") && told(".lognormal"))
+            || ((name.ends_with("_tokens") || kind(property) == "length") && told(".lognormal"))
             || (name == "sampling" && told(".temperature"));
         keys.push(describe(property, &path, required.contains(&name.as_str())));
         if !once {

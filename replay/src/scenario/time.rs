@@ -155,6 +155,12 @@ pub struct Rate {
 }
 
 impl Rate {
+    /// A number of events a second, as a flag has it: `8`, `0.5`.
+    #[must_use]
+    pub fn per_second(text: &str) -> Option<Self> {
+        rate(&format!("{text} /s"))
+    }
+
     /// When the n-th event of an even rhythm is, from 0 at 0; rounded down.
     #[must_use]
     pub fn even(self, n: u64) -> Nanos {

@@ -1,52 +1,54 @@
 //! The clients: which request is sent next, and what is in it.
 
-use super::{
-    draw::{Drawer, Due},
-    stream::Stream,
-};
-use crate::scenario::{Group, MaxTokens};
+use super::{group_sender::GroupSender, import::Loaded, trace_sender::TraceSender};
+use crate::scenario::Part;
 use plimsoll_core::{
-    engine::serving::{Arrival, Clients},
-    kv::{Run, Runs},
+    engine::serving::{Arrival, Clients, Sampling},
     sched::{Finish, NewRequest, RequestId},
     units::Nanos,
 };
-use std::collections::{BTreeMap, VecDeque};
+use std::{collections::BTreeMap, sync::Arc};
 
-/// Token ids of a request's own part begin at (its number + 1) × 2^32: no two requests share one.
-const OWN_IDS: u32 = 32;
-/// Token ids of shared prefixes have this bit, which no request's own ids reach.
-const PREFIX_IDS: u64 = 1 << 63;
-
-/// The clients of a workload. A request exists from the moment in which it is sent: a workload costs
-/// memory by group and by requests under way, not by requests.
+/// The clients of a workload. A request exists from the moment in which it is sent: what is drawn costs
+/// memory by group and by requests under way, what was recorded a few dozen bytes a row.
 #[derive(Clone, Debug)]
 pub struct WorkloadClients {
     senders: Vec<Sender>,
     /// Requests sent so far: the number of the next one.
     sent: u64,
-    /// Whose connection a request holds, where connections are limited.
+    /// Whose a request is, where its end matters to somebody.
     under_way: BTreeMap<u64, usize>,
 }
 
 impl WorkloadClients {
-    pub(super) fn new(groups: &[Group], seed: u64) -> Self {
-        let mut prefixes = 0;
-        let senders = groups
-            .iter()
-            .map(|group| {
-                let first_prefix = prefixes;
-                prefixes += group.shared_prefix.map_or(0, |prefix| prefix.groups);
-                Sender::new(group, seed, first_prefix)
-            })
-            .collect();
+    /// Clients of these parts; `traces` are those of the parts that are traces, in their order. One that is
+    /// not there sends nothing.
+    pub(super) fn new(parts: &[Part], traces: &[Arc<Loaded>], seed: u64) -> Self {
+        let (mut prefixes, mut scope) = (0, 0);
+        let mut traces = traces.iter();
+        let mut senders = Vec::new();
+        for part in parts {
+            match part {
+                Part::Group(group) => {
+                    senders.push(Sender::Group(Box::new(GroupSender::new(group, seed, prefixes))));
+                    prefixes += group.shared_prefix.as_ref().map_or(0, |prefix| prefix.groups);
+                }
+                Part::Trace(source) => {
+                    if let Some(loaded) = traces.next() {
+                        let sender = TraceSender::new(source, Arc::clone(loaded), scope, seed);
+                        senders.push(Sender::Trace(Box::new(sender)));
+                    }
+                    scope += 1;
+                }
+            }
+        }
         Self { senders, sent: 0, under_way: BTreeMap::new() }
     }
 
     /// Requests of the whole workload.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.senders.iter().map(|sender| sender.requests).sum()
+        self.senders.iter().map(Sender::total).sum()
     }
 
     /// Requests sent so far.
@@ -55,7 +57,7 @@ impl WorkloadClients {
         self.sent
     }
 
-    /// Who sends next and when; of equal times the earlier group.
+    /// Who sends next and when; of equal times the earlier part.
     fn next_sender(&self) -> Option<(Nanos, usize)> {
         let next = |(at, sender): (usize, &Sender)| Some((sender.next_at()?, at));
         self.senders.iter().enumerate().filter_map(next).min()
@@ -67,9 +69,9 @@ impl Clients for WorkloadClients {
         let (at, who) = self.next_sender().filter(|(at, _)| *at <= now)?;
         let number = self.sent;
         let sender = self.senders.get_mut(who)?;
-        let request = sender.send(number);
-        let sampling = sender.group.shape.sampling;
-        if sender.connections.is_some() {
+        let request = sender.send(number, at);
+        let sampling = sender.sampling();
+        if sender.follows_ends() {
             self.under_way.insert(number, who);
         }
         self.sent += 1;
@@ -80,10 +82,10 @@ impl Clients for WorkloadClients {
         self.next_sender().map(|(at, _)| at)
     }
 
-    fn finished(&mut self, request: RequestId, _: Finish, now: Nanos) {
+    fn finished(&mut self, request: RequestId, finish: Finish, outputs: u64, now: Nanos) {
         let who = self.under_way.remove(&request.0);
         if let Some(sender) = who.and_then(|who| self.senders.get_mut(who)) {
-            sender.give_back(now);
+            sender.ended(request.0, finish, outputs, now);
         }
     }
 
@@ -92,129 +94,60 @@ impl Clients for WorkloadClients {
     }
 }
 
-/// Connections of a group whose concurrency is limited.
+/// A part on its way.
 #[derive(Clone, Debug)]
-struct Connections {
-    /// Not used yet.
-    fresh: u64,
-    /// When those that were used are free again, ascending.
-    free_at: VecDeque<Nanos>,
-}
-
-impl Connections {
-    /// When one is free; `None`: all are under way.
-    fn next(&self) -> Option<Nanos> {
-        if self.fresh > 0 { Some(Nanos(0)) } else { self.free_at.front().copied() }
-    }
-
-    fn take(&mut self) {
-        match self.fresh.checked_sub(1) {
-            Some(rest) => self.fresh = rest,
-            None => {
-                self.free_at.pop_front();
-            }
-        }
-    }
-}
-
-/// One group on its way.
-#[derive(Clone, Debug)]
-struct Sender {
-    group: Group,
-    requests: u64,
-    sent: u64,
-    due: Due,
-    connections: Option<Connections>,
-    prompts: Drawer,
-    outputs: Drawer,
-    limits: Option<Drawer>,
-    prefix_choice: Stream,
-    /// Number of the group's first prefix among those of all groups.
-    first_prefix: u64,
+enum Sender {
+    Group(Box<GroupSender>),
+    Trace(Box<TraceSender>),
 }
 
 impl Sender {
-    fn new(group: &Group, seed: u64, first_prefix: u64) -> Self {
-        let stream = |purpose| Stream::named(seed, &group.name, purpose);
-        let shape = &group.shape;
-        let limits = match &shape.max_tokens {
-            MaxTokens::Lengths(lengths) => Some(Drawer::new(lengths.clone(), stream("max_tokens"))),
-            MaxTokens::Output | MaxTokens::Engine => None,
-        };
-        Self {
-            requests: group.requests,
-            sent: 0,
-            due: Due::new(group.schedule, stream("arrivals")),
-            connections: group
-                .concurrency
-                .map(|fresh| Connections { fresh, free_at: VecDeque::new() }),
-            prompts: Drawer::new(shape.prompt_tokens.clone(), stream("prompt_tokens")),
-            outputs: Drawer::new(shape.output_tokens.clone(), stream("output_tokens")),
-            limits,
-            prefix_choice: stream("shared_prefix"),
-            first_prefix,
-            group: group.clone(),
+    fn total(&self) -> u64 {
+        match self {
+            Self::Group(group) => group.total(),
+            Self::Trace(trace) => trace.total(),
         }
     }
 
-    const fn is_done(&self) -> bool {
-        self.sent >= self.requests
-    }
-
-    /// When the next request is sent: it is due, and a connection is free.
     fn next_at(&self) -> Option<Nanos> {
-        if self.is_done() {
-            return None;
-        }
-        let free = match &self.connections {
-            None => Nanos(0),
-            Some(connections) => connections.next()?,
-        };
-        Some(self.due.next().max(free))
-    }
-
-    /// The next request, under its number.
-    fn send(&mut self, number: u64) -> NewRequest {
-        self.sent += 1;
-        self.due.advance();
-        if let Some(connections) = &mut self.connections {
-            connections.take();
-        }
-        let output_len = self.outputs.next();
-        let shape = &self.group.shape;
-        let max_new_tokens = match (&shape.max_tokens, &mut self.limits) {
-            (MaxTokens::Engine, _) => None,
-            (_, Some(limits)) => Some(limits.next()),
-            (_, None) => Some(output_len),
-        };
-        let (eos, logprob_start, priority) = (shape.eos, shape.logprob_start, shape.priority);
-        NewRequest {
-            max_new_tokens,
-            output_len,
-            eos,
-            logprob_start,
-            priority,
-            ..NewRequest::plain(RequestId(number), self.prompt(number), output_len)
+        match self {
+            Self::Group(group) => group.next_at(),
+            Self::Trace(trace) => trace.next_at(),
         }
     }
 
-    /// A shared prefix, where there is one, and the request's own tokens: a run each.
-    fn prompt(&mut self, number: u64) -> Runs {
-        let mut prompt = Runs::new();
-        if let Some(prefix) = self.group.shared_prefix {
-            let which = self.first_prefix + self.prefix_choice.below(prefix.groups);
-            prompt.push(Run { first: PREFIX_IDS | (which << OWN_IDS), len: prefix.tokens });
+    fn send(&mut self, number: u64, at: Nanos) -> NewRequest {
+        match self {
+            Self::Group(group) => group.send(number, at),
+            Self::Trace(trace) => trace.send(number, at),
         }
-        prompt.push(Run { first: (number + 1) << OWN_IDS, len: self.prompts.next() });
-        prompt
     }
 
-    /// A request is over: its connection is free after the think time.
-    fn give_back(&mut self, now: Nanos) {
-        let free = Nanos(now.0.saturating_add(self.group.think_time.0));
-        if let Some(connections) = &mut self.connections {
-            let at = connections.free_at.partition_point(|time| *time <= free);
-            connections.free_at.insert(at, free);
+    fn sampling(&self) -> Sampling {
+        match self {
+            Self::Group(group) => group.sampling(),
+            Self::Trace(trace) => trace.sampling(),
+        }
+    }
+
+    fn follows_ends(&self) -> bool {
+        match self {
+            Self::Group(group) => group.follows_ends(),
+            Self::Trace(trace) => trace.follows_ends(),
+        }
+    }
+
+    fn ended(&mut self, number: u64, finish: Finish, outputs: u64, now: Nanos) {
+        match self {
+            Self::Group(group) => group.ended(number, finish, outputs, now),
+            Self::Trace(trace) => trace.ended(number, outputs, now),
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        match self {
+            Self::Group(group) => group.is_done(),
+            Self::Trace(trace) => trace.is_done(),
         }
     }
 }

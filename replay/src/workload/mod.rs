@@ -1,21 +1,45 @@
-//! Clients of a scenario: from its groups of requests to requests that arrive.
+//! Clients of a scenario: from the parts of its workload to requests that arrive.
 
+pub mod bench;
 mod clients;
+mod connections;
+mod conversation;
+pub mod describe;
 mod draw;
+mod group_sender;
+mod import;
+mod prefix;
+pub mod presets;
 mod stream;
+mod trace_sender;
 
 pub use clients::WorkloadClients;
+pub use import::{Loaded, Told, TraceError, load};
 pub use stream::Stream;
 
-use crate::scenario::{EventAt, Group, Happening, Scenario, Schedule, Workload};
+use crate::scenario::{EventAt, Group, Happening, Part, Rate, Scenario, Schedule, Workload};
 use plimsoll_core::units::Nanos;
+use std::{path::Path, sync::Arc};
 
 impl Workload {
-    /// Clients that send this workload. The same seed gives the same requests on every platform; another
-    /// group, added or left out, moves none of them but their numbers.
+    /// Clients that send this workload; `traces` are its traces, in their order. The same seed gives the
+    /// same requests on every platform; another part, added or left out, moves none of them but their
+    /// numbers.
     #[must_use]
-    pub fn clients(&self, seed: u64) -> WorkloadClients {
-        WorkloadClients::new(&self.groups, seed)
+    pub fn clients(&self, traces: &[Arc<Loaded>], seed: u64) -> WorkloadClients {
+        WorkloadClients::new(&self.parts, traces, seed)
+    }
+}
+
+impl Group {
+    /// Lets its requests come at this mean rate, whatever their times were.
+    pub fn set_rate(&mut self, rate: Rate) {
+        use crate::scenario::{Gaps, Pacing};
+        let (gaps, pacing, start) = match self.schedule {
+            Schedule::Together { at } => (Gaps::Poisson, Pacing::Steady, at),
+            Schedule::Rate { gaps, pacing, start, .. } => (gaps, pacing, start),
+        };
+        self.schedule = Schedule::Rate { rate, gaps, start, pacing };
     }
 }
 
@@ -24,12 +48,12 @@ impl Scenario {
     /// start and nothing else.
     #[must_use]
     pub fn requests(&self) -> Option<Workload> {
-        let mut groups = self.workload.as_ref().map_or_else(Vec::new, |w| w.groups.clone());
+        let mut parts = self.workload.as_ref().map_or_else(Vec::new, |w| w.parts.clone());
         for (at, event) in self.events.iter().enumerate() {
             let (Happening::Request(shape), EventAt::Time(time)) = (&event.what, event.at) else {
                 continue;
             };
-            groups.push(Group {
+            parts.push(Part::Group(Box::new(Group {
                 name: format!("events[{at}]"),
                 requests: 1,
                 schedule: Schedule::Together { at: time },
@@ -37,14 +61,27 @@ impl Scenario {
                 think_time: Nanos(0),
                 shape: (**shape).clone(),
                 shared_prefix: None,
-            });
+                turns: None,
+            })));
         }
-        (!groups.is_empty()).then_some(Workload { groups })
+        (!parts.is_empty()).then_some(Workload { parts })
     }
 
-    /// Clients of [`Self::requests`], with the scenario's own seed.
+    /// The traces of its workload, from their files; relative paths start at the scenario's file.
+    ///
+    /// # Errors
+    ///
+    /// [`TraceError`] of the first that cannot be read.
+    pub fn traces(&self, file: &Path, strict: bool) -> Result<Vec<Arc<Loaded>>, TraceError> {
+        let folder = file.parent().unwrap_or_else(|| Path::new(""));
+        let sources = self.workload.iter().flat_map(Workload::traces);
+        sources.map(|source| load(source, folder, self.seed, strict).map(Arc::new)).collect()
+    }
+
+    /// Clients of [`Self::requests`], with the scenario's own seed. Its traces are those of [`Self::traces`]; one
+    /// that is not given sends nothing.
     #[must_use]
-    pub fn clients(&self) -> Option<WorkloadClients> {
-        self.requests().map(|workload| workload.clients(self.seed))
+    pub fn clients(&self, traces: &[Arc<Loaded>]) -> Option<WorkloadClients> {
+        self.requests().map(|workload| workload.clients(traces, self.seed))
     }
 }

@@ -62,8 +62,9 @@ pub trait Clients {
     /// When the next request arrives, unless something finishes before; `None`: none will.
     fn next_at(&self) -> Option<Nanos>;
 
-    /// A request is over; a closed loop may send its next one.
-    fn finished(&mut self, request: RequestId, finish: Finish, now: Nanos);
+    /// A request is over, after so many output tokens; a closed loop may send its next one, and what waits
+    /// for its answer may be sent.
+    fn finished(&mut self, request: RequestId, finish: Finish, outputs: u64, now: Nanos);
 
     /// Whether every request was sent.
     fn is_done(&self) -> bool;

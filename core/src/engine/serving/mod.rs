@@ -35,7 +35,7 @@ use crate::{
         caching_allocator::{AddressOrder, History, Options, Setup},
         ledger::Account,
     },
-    sched::{Batch, Decision, LogDetail, Mode, RequestId, Scheduler, Turn},
+    sched::{Batch, Decision, Finish, LogDetail, Mode, RequestId, Scheduler, Turn},
     units::{Bytes, Nanos},
 };
 use cascade::Moment;
@@ -278,13 +278,15 @@ impl<'m, 'a> Server<'m, 'a> {
             self.move_kv(decision)?;
             self.parts.watcher.decided(decision, self.now);
             let over = match decision {
-                Decision::Finished { request, finish, .. } => Some((*request, *finish)),
-                Decision::Refused { request, .. } => Some((*request, crate::sched::Finish::Abort)),
+                Decision::Finished { request, finish, outputs } => {
+                    Some((*request, *finish, *outputs))
+                }
+                Decision::Refused { request, .. } => Some((*request, Finish::Abort, 0)),
                 _ => None,
             };
-            if let Some((request, finish)) = over {
+            if let Some((request, finish, outputs)) = over {
                 self.demands.remove(&request);
-                self.parts.clients.finished(request, finish, self.now);
+                self.parts.clients.finished(request, finish, outputs, self.now);
             }
         }
         let decided = decisions.iter().any(|decision| !decision.is_of_slots());
