@@ -123,6 +123,11 @@ fn state(run: &ScenarioRun, timeline: &Timeline) -> String {
     let share = percent(used, timeline.pool_tokens);
     let pool = group_thousands(timeline.pool_tokens);
     let mut out = format!("at most {share} of {pool} tokens used");
+    if let Some(totals) = totals.filter(|totals| totals.window_pool_tokens > 0) {
+        let (used, pool) = (totals.peak_used_window_tokens, totals.window_pool_tokens);
+        let (share, pool) = (percent(used, pool), group_thousands(pool));
+        out.push_str(&format!(", {share} of {pool} window tokens"));
+    }
     if let Some(totals) = totals {
         let counts = [
             (totals.usage.running, "running"),

@@ -44,16 +44,21 @@ pub(crate) fn read_text(path: &Path) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
+/// The traces of a file of the project, with their names.
+pub(crate) fn packed(file: &str) -> Vec<(String, serde_json::Value)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors");
+    let line = |line: &str| {
+        let mut line: serde_json::Value = serde_json::from_str(line).unwrap();
+        (line["name"].as_str().unwrap().to_owned(), line["trace"].take())
+    };
+    read_text(&folder.join(file)).lines().map(line).collect()
+}
+
 /// The traces of a release with their names, in the order of the names: lines of `<kind>-<release>.jsonl.gz`,
 /// or files `<kind>/<release>/*.json` of another folder.
 pub(crate) fn traces(kind: &str, release: &str) -> Vec<(String, serde_json::Value)> {
     if !is_elsewhere() {
-        let file = vector_folder().join(format!("{kind}-{release}.jsonl.gz"));
-        let line = |line: &str| {
-            let mut line: serde_json::Value = serde_json::from_str(line).unwrap();
-            (line["name"].as_str().unwrap().to_owned(), line["trace"].take())
-        };
-        return read_text(&file).lines().map(line).collect();
+        return packed(&format!("{kind}-{release}.jsonl.gz"));
     }
     let folder = vector_folder().join(kind).join(release);
     let Ok(entries) = std::fs::read_dir(&folder) else {

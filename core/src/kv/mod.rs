@@ -7,6 +7,7 @@ mod rows;
 mod runs;
 mod slot_trace;
 mod slots;
+mod swa;
 
 pub use free_list::FreeList;
 pub use radix::{
@@ -17,3 +18,4 @@ pub use rows::{RequestRows, RowOrder};
 pub use runs::{Cursor, Run, Runs};
 pub use slot_trace::SlotChange;
 pub use slots::{Extend, PageFree, SlotAllocator};
+pub use swa::{Evicted, Mark, PerPool, SwaAllocator, SwaTree, Taken};

@@ -245,6 +245,7 @@ impl Scheduler for VllmScheduler {
             evictable: self.tokens_of_blocks(kept),
             running: self.running.len() as u64,
             waiting: self.waiting.len() as u64,
+            window: None,
         }
     }
 

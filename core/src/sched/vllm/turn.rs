@@ -181,7 +181,7 @@ impl VllmScheduler {
         let (taken, evicted) = self.cache.take_counts();
         if evicted > 0 {
             let (asked, freed) = (self.tokens_of_blocks(taken), self.tokens_of_blocks(evicted));
-            self.log.push(Decision::Evicted { asked, freed });
+            self.log.push(Decision::Evicted { asked, freed, window: None });
         }
     }
 
