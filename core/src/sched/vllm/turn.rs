@@ -162,7 +162,7 @@ impl VllmScheduler {
             batch.mode = if decodes == 0 { Mode::Prefill } else { Mode::Mixed };
         }
         self.launched.push_back(launched);
-        if !self.log.is_empty() {
+        if self.log.iter().any(|decision| !decision.is_of_slots()) {
             self.tell_evicted();
         }
         for at in left_out {
