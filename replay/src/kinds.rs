@@ -126,11 +126,16 @@ pub const KINDS: [Kind; 43] = [
     kind(
         "serving_started",
         Server,
-        &["pool_tokens", "page_size", "max_running_requests", "chunked_prefill_size"],
-        "after `ready`, when a workload follows; time 0. A hybrid model has a second pool, of its \
-         sliding-window layers; `pool_tokens` and all tokens that are not called `window` are of the full one",
+        &["pool_tokens"],
+        "after `ready`, when a workload follows; time 0; sizes by the engine's names. A hybrid model has a \
+         second pool, of its sliding-window layers; `pool_tokens` and all tokens that are not called \
+         `window` are of the full one",
     )
-    .or(&["window_pool_tokens", "sliding_window_size"]),
+    .or(&[
+        "page_size", "max_running_requests", "chunked_prefill_size", "num_gpu_blocks", "block_size",
+        "max_num_seqs", "max_num_batched_tokens", "max_model_len", "window_pool_tokens",
+        "sliding_window_size",
+    ]),
     kind(
         "request_arrived",
         Server,
@@ -148,7 +153,8 @@ pub const KINDS: [Kind; 43] = [
         "deferred",
         Server,
         &["step", "request", "reason", "needed_tokens", "available_tokens"],
-        "the first request that could not join, when it or the reason changes",
+        "the first request that could not join, when it or the reason changes; vLLM: also a running \
+         request that gets no token in this step",
     ),
     kind("evicted", Server, &["step", "asked_tokens", "freed_tokens"], "the prefix cache gives slots back")
         .or(&["asked_window_tokens", "freed_window_tokens"]),

@@ -4,10 +4,7 @@
 //! `sched/<release>/*.json` of that folder instead. Inputs come from the trace's `requests` and `aborts`;
 //! everything else is compared.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-};
+use std::collections::BTreeMap;
 
 use plimsoll_core::{
     kv::{EvictionPolicy, HostTierOptions, Run, Runs, WritePolicy},
@@ -16,9 +13,10 @@ use plimsoll_core::{
         version::Version,
     },
     sched::{
-        Batch, Decision, EosRule, Fatal, Mode, NewRequest, RequestId, Scheduler as _, Turn,
+        Batch, Decision, EosRule, Fatal, Mode, NewRequest, OutputIds, RequestId, Scheduler as _,
+        Turn,
         sglang::{
-            BudgetView, Consideration, FinishKey, LoopKind, MixedChunk, OutputIds, PrefixCache,
+            BudgetView, Consideration, FinishKey, LoopKind, MixedChunk, PrefixCache,
             PriorityOptions, PriorityOrder, QueuePolicy, SglangConfig, SglangScheduler, StateView,
             SwaOptions, TooLong,
         },
@@ -27,44 +25,11 @@ use plimsoll_core::{
 };
 use serde_json::{Value, json};
 
-use super::{is_elsewhere, read_text, vector_folder};
+use super::{packed, traces};
 
 /// Outputs of request `r`: `OUTPUTS + r * STRIDE + k`.
 const OUTPUTS: u64 = 1_000_000_000;
 const STRIDE: u64 = 100_000;
-
-/// The traces of a file of the project, with their names.
-fn packed(file: &str) -> Vec<(String, Value)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors");
-    let line = |line: &str| {
-        let mut line: Value = serde_json::from_str(line).unwrap();
-        (line["name"].as_str().unwrap().to_owned(), line["trace"].take())
-    };
-    read_text(&folder.join(file)).lines().map(line).collect()
-}
-
-/// The traces of a release with their names, in the order of the names.
-fn traces(release: &str) -> Vec<(String, Value)> {
-    if !is_elsewhere() {
-        return packed(&format!("sched-{release}.jsonl.gz"));
-    }
-    let folder = vector_folder().join("sched").join(release);
-    let Ok(entries) = std::fs::read_dir(&folder) else {
-        println!("skipped: no folder {}", folder.display());
-        return Vec::new();
-    };
-    let mut files: Vec<PathBuf> = entries
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|e| e == "json"))
-        .filter(|path| path.file_stem().is_some_and(|stem| stem != "index"))
-        .collect();
-    files.sort();
-    let read = |path: &PathBuf| {
-        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        (name, serde_json::from_str(&read_text(path)).unwrap())
-    };
-    files.iter().map(read).collect()
-}
 
 fn is(value: &Value) -> bool {
     value.as_bool().unwrap_or(false)
@@ -472,13 +437,13 @@ fn replay(release: &str, traces: Vec<(String, Value)>) -> Vec<String> {
 
 #[test]
 fn every_step_of_0_5_8() {
-    let differing = replay("0.5.8", traces("0.5.8"));
+    let differing = replay("0.5.8", traces("sched", "0.5.8"));
     assert!(differing.is_empty(), "{}", differing.join(", "));
 }
 
 #[test]
 fn every_step_of_0_5_23() {
-    let differing = replay("0.5.23", traces("0.5.23"));
+    let differing = replay("0.5.23", traces("sched", "0.5.23"));
     assert!(differing.is_empty(), "{}", differing.join(", "));
 }
 

@@ -1,5 +1,6 @@
 //! The KV cache as the scheduler sees it: sequences of token ids and slots, allocators, the radix tree.
 
+pub mod blocks;
 mod free_list;
 mod radix;
 mod rows;

@@ -3,7 +3,11 @@
 //! A scheduler knows tokens and slots, and nothing of bytes, backends or clocks. [`crate::engine`] joins
 //! it with memory and time.
 
+mod output_ids;
 pub mod sglang;
+pub mod vllm;
+
+pub use output_ids::OutputIds;
 
 use crate::kv::Runs;
 

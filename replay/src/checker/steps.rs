@@ -1,6 +1,6 @@
 //! Steps: numbers without a gap, time that never goes back, and the limits of the server.
 
-use super::{Found, Subject, count, is_pass, number, text};
+use super::{Found, MOST_RUNNING, Subject, count, either, is_pass, number, text};
 use crate::record::Record;
 use std::collections::BTreeMap;
 
@@ -29,8 +29,9 @@ impl Subject for Steps {
             "serving_started" => {
                 self.pool = number(record, "pool_tokens");
                 self.window_pool = number(record, "window_pool_tokens");
-                self.most_running = number(record, "max_running_requests").filter(|n| *n > 0);
-                self.chunk = number(record, "chunked_prefill_size").filter(|n| *n > 0);
+                self.most_running = either(record, MOST_RUNNING).filter(|n| *n > 0);
+                let names = ["chunked_prefill_size", "max_num_batched_tokens"];
+                self.chunk = either(record, names).filter(|n| *n > 0);
             }
             "run_ended" => self.end(record, found),
             "out_of_memory" | "scheduler_fatal" => {

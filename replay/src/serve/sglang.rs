@@ -6,7 +6,7 @@ use plimsoll_core::{
     decision::Record,
     engine::{
         MlxPasses, SglangPasses,
-        serving::{PassTapes, Wording},
+        serving::{PassTapes, ServerProcesses, Wording},
     },
     estimate::shape::ShapeInputs,
     figure::FigureValue,
@@ -32,6 +32,7 @@ pub(super) fn parts(case: &Case, args: &ServerArgs, ran: &Ran) -> Result<Parts, 
         tapes,
         time: super::time::basis(case, resolved.kv_cache_dtype)?,
         wording,
+        started: started(case, ran)?,
         notes: notes(args, resolved, swa.is_some()),
     })
 }
@@ -65,7 +66,7 @@ fn swa(case: &Case, ran: &Ran) -> Result<Option<SwaOptions>, ServeError> {
 }
 
 /// The record that opens a run under load.
-pub(super) fn started(case: &Case, ran: &Ran) -> Result<Record, ServeError> {
+fn started(case: &Case, ran: &Ran) -> Result<Record, ServeError> {
     let resolved = resolved(ran)?;
     let chunk = u64::try_from(resolved.scheduler_chunk).ok().filter(|chunk| *chunk > 0);
     let record = Record::new("serving_started")
@@ -198,7 +199,7 @@ fn tapes(
         return Ok((Box::new(passes), Wording::Metal));
     }
     let passes = SglangPasses::new(pass_inputs(case, args, resolved, model));
-    Ok((Box::new(passes), Wording::Torch(torch(args.version))))
+    Ok((Box::new(passes), Wording::torch(torch(args.version), ServerProcesses::Sglang)))
 }
 
 /// Release of torch that an SGLang release is built on, as far as its error text differs.

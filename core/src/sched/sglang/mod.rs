@@ -30,8 +30,8 @@ mod swa;
 mod tests;
 
 pub use config::{
-    ConfigError, FinishKey, LoopKind, MixedChunk, OutputIds, PrefixCache, PriorityOptions,
-    PriorityOrder, QueuePolicy, SglangConfig, SwaOptions, TooLong,
+    ConfigError, FinishKey, LoopKind, MixedChunk, PrefixCache, PriorityOptions, PriorityOrder,
+    QueuePolicy, SglangConfig, SwaOptions, TooLong,
 };
 pub use detail::{BudgetView, Consideration, Considered, Placed, Preemption, TurnDetail, Verdict};
 pub use ratio::NewTokenRatio;

@@ -1,12 +1,9 @@
 //! Requests inside the scheduler.
 
-use super::{
-    config::{OutputIds, signed},
-    swa::WindowState,
-};
+use super::{config::signed, swa::WindowState};
 use crate::{
     kv::{HostHit, NodeId, Run, Runs},
-    sched::{EosRule, Finish, RequestId},
+    sched::{EosRule, Finish, OutputIds, RequestId},
 };
 
 /// Estimates count at most this many new tokens. Source: SGLang `CLIP_MAX_NEW_TOKENS`.

@@ -7,7 +7,7 @@ use super::*;
 use crate::{
     kv::{EvictionPolicy, HostTierOptions, Run, Runs, WritePolicy},
     policy::sglang::version::Version,
-    sched::{EosRule, Finish},
+    sched::{EosRule, Finish, OutputIds},
 };
 use proptest::prelude::*;
 

@@ -97,7 +97,7 @@ fn an_end_of_sequence_that_is_ignored_stands_among_the_tokens() {
     let mut first = plain(0, 0, 100, 20);
     first.max_new_tokens = Some(60);
     first.eos = EosRule::Ignored;
-    let ids = OutputIds::default();
+    let ids = crate::sched::OutputIds::default();
     // The next turn of the conversation: what the first request made is found again where the release
     // stores it.
     let mut prompt = Runs::of(0, 100);
