@@ -228,6 +228,10 @@ fn notes(args: &ServerArgs, resolved: &Resolved, hybrid: bool) -> Vec<String> {
         hybrid && args.version != Version::new(0, 5, 8),
         "a sliding window is scheduled by the rules of 0.5.8; other releases were not run with one",
     );
+    note(
+        hybrid && args.enable_hierarchical_cache,
+        "the host cache is sized and held; KV of a sliding-window hybrid is not moved to it",
+    );
     note(resolved.speculation.is_some(), "speculation is sized; steps decode one token each");
     note(
         args.enable_hierarchical_cache && args.version.since(5, 16),
