@@ -1,6 +1,7 @@
 //! Ground truth made by running the engines' own functions, compared row by row.
 //! `PLIMSOLL_VECTORS=<folder>` reads files of the same columns from that folder instead.
 
+mod quiet;
 mod sched;
 mod sglang_auto;
 mod sglang_pool;

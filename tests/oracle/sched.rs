@@ -39,7 +39,7 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("not a count: {value}"))
 }
 
-fn config(trace: &Value) -> SglangConfig {
+pub(super) fn config(trace: &Value) -> SglangConfig {
     let c = &trace["config"];
     let version: Version = trace["sglang"].as_str().unwrap().parse().unwrap();
     let mut out = SglangConfig::new(version, number(&c["pool_tokens"]), number(&c["context_len"]));
@@ -136,7 +136,7 @@ fn prompt(spec: &Value) -> Runs {
     spec.as_array().unwrap().iter().map(segment).collect()
 }
 
-fn request(at: usize, spec: &Value) -> NewRequest {
+pub(super) fn request(at: usize, spec: &Value) -> NewRequest {
     NewRequest {
         id: RequestId(at as u64),
         prompt: prompt(&spec["prompt"]),

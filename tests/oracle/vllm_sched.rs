@@ -58,7 +58,7 @@ fn group(spec: &Value, block_size: u64) -> GroupSpec {
     GroupSpec { kind, block_size: spec["block_size"].as_u64().unwrap_or(block_size) }
 }
 
-fn config(trace: &Value) -> VllmConfig {
+pub(super) fn config(trace: &Value) -> VllmConfig {
     let c = &trace["config"];
     let version: Version = trace["vllm"].as_str().unwrap().parse().unwrap();
     let block_size = number(&c["block_size"]);
@@ -113,7 +113,7 @@ fn prompt(spec: &Value) -> Runs {
     list(spec).iter().map(segment).collect()
 }
 
-fn request(at: usize, spec: &Value) -> NewRequest {
+pub(super) fn request(at: usize, spec: &Value) -> NewRequest {
     NewRequest {
         id: RequestId(at as u64),
         prompt: prompt(&spec["prompt"]),
