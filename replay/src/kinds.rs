@@ -62,6 +62,13 @@ impl Kind {
 
 use About::{Either, Rank, Server};
 
+const WITH_A_PASS: &[&str] = &[
+    "used_window_tokens",
+    "available_window_tokens",
+    "evictable_window_tokens",
+    "elapsed_real_ns",
+];
+
 /// Every kind, in the order of a server's life.
 pub const KINDS: [Kind; 43] = [
     kind(
@@ -119,9 +126,16 @@ pub const KINDS: [Kind; 43] = [
     kind(
         "serving_started",
         Server,
-        &["pool_tokens", "page_size", "max_running_requests", "chunked_prefill_size"],
-        "after `ready`, when a workload follows; time 0",
-    ),
+        &["pool_tokens"],
+        "after `ready`, when a workload follows; time 0; sizes by the engine's names. A hybrid model has a \
+         second pool, of its sliding-window layers; `pool_tokens` and all tokens that are not called \
+         `window` are of the full one",
+    )
+    .or(&[
+        "page_size", "max_running_requests", "chunked_prefill_size", "num_gpu_blocks", "block_size",
+        "max_num_seqs", "max_num_batched_tokens", "max_model_len", "window_pool_tokens",
+        "sliding_window_size",
+    ]),
     kind(
         "request_arrived",
         Server,
@@ -139,9 +153,11 @@ pub const KINDS: [Kind; 43] = [
         "deferred",
         Server,
         &["step", "request", "reason", "needed_tokens", "available_tokens"],
-        "the first request that could not join, when it or the reason changes",
+        "the first request that could not join, when it or the reason changes; vLLM: also a running \
+         request that gets no token in this step",
     ),
-    kind("evicted", Server, &["step", "asked_tokens", "freed_tokens"], "the prefix cache gives slots back"),
+    kind("evicted", Server, &["step", "asked_tokens", "freed_tokens"], "the prefix cache gives slots back")
+        .or(&["asked_window_tokens", "freed_window_tokens"]),
     kind(
         "backed_up",
         Server,
@@ -186,7 +202,7 @@ pub const KINDS: [Kind; 43] = [
          least over ranks, `peak_bytes` the most that the allocator had live in the pass, \
          `reserved_bytes` what it holds of the device (worst rank)",
     )
-    .or(&["elapsed_real_ns"]),
+    .or(WITH_A_PASS),
     kind(
         "decode_run",
         Server,
@@ -197,7 +213,7 @@ pub const KINDS: [Kind; 43] = [
         ],
         "decode passes with no other record between them; the state after the last",
     )
-    .or(&["elapsed_real_ns"]),
+    .or(WITH_A_PASS),
     kind(
         "slots_taken",
         Server,

@@ -6,6 +6,7 @@ use crate::{
     ledger_at::{Moment, ledger_at},
     plan::{self, MixKind, Plan},
     run::ScenarioRun,
+    start::CaseLaunch,
     timeline::{Crash, End, Timeline, time},
 };
 use plimsoll_core::{
@@ -122,6 +123,11 @@ fn state(run: &ScenarioRun, timeline: &Timeline) -> String {
     let share = percent(used, timeline.pool_tokens);
     let pool = group_thousands(timeline.pool_tokens);
     let mut out = format!("at most {share} of {pool} tokens used");
+    if let Some(totals) = totals.filter(|totals| totals.window_pool_tokens > 0) {
+        let (used, pool) = (totals.peak_used_window_tokens, totals.window_pool_tokens);
+        let (share, pool) = (percent(used, pool), group_thousands(pool));
+        out.push_str(&format!(", {share} of {pool} window tokens"));
+    }
     if let Some(totals) = totals {
         let counts = [
             (totals.usage.running, "running"),
@@ -198,7 +204,7 @@ fn ways(run: &ScenarioRun, crash: &Crash, timeline: &Timeline, plan: Option<&Pla
     // MLX has an allocator of its own.
     let torch = refused(run).filter(|_| !crash.buffer.starts_with("mlx."));
     ways.extend(torch.and_then(pieces));
-    ways.extend(refused(run).and_then(|error| fewer(crash, error)));
+    ways.extend(refused(run).and_then(|error| fewer(run, crash, error)));
     // What this one request lacked is no advice where something else took the memory.
     if ways.is_empty() || (!prefill && others(run, crash, timeline).is_none()) {
         ways.push(missing(crash, plan));
@@ -227,14 +233,17 @@ fn pieces(error: &OutOfMemory) -> Option<String> {
 }
 
 /// A decode batch whose own rows are too many.
-fn fewer(crash: &Crash, error: &OutOfMemory) -> Option<String> {
+fn fewer(run: &ScenarioRun, crash: &Crash, error: &OutOfMemory) -> Option<String> {
+    let flag = match run.assembled.case.launch {
+        CaseLaunch::Sglang(_) => "--max-running-requests",
+        CaseLaunch::Vllm(_) => "--max-num-seqs",
+    };
     let by_row = ["sampler.", "sort.", "logits"].iter().any(|head| crash.buffer.starts_with(head));
     let rows = by_row && crash.mode == "decode" && crash.requests > 1;
     let each = error.requested / crash.requests.max(1);
     (rows && each > 0).then(|| {
         format!(
-            "run fewer requests at once: this buffer takes {} for each of {}, --max-running-requests \
-             bounds them",
+            "run fewer requests at once: this buffer takes {} for each of {}, {flag} bounds them",
             amount(each),
             group_thousands(crash.requests)
         )

@@ -263,6 +263,13 @@ fn rules_of_steps_and_limits_find_what_breaks_them() {
             ("and the last pass began at", |log| set(at(log, "finished", 0), "at_ns", 3_u64)),
             ("it is of step 90", |log| set(at(log, "evicted", 0), "step", 90_u64)),
             ("not used of a pool of", |log| set(at(log, "step", 0), "available_tokens", 9_999_u64)),
+            ("2 window_tokens used and 1 not used of a pool of 1", |log| {
+                set_new(at(log, "serving_started", 0), "window_pool_tokens");
+                let pass = at(log, "decode_run", 0);
+                set_new(pass, "used_window_tokens");
+                set_new(pass, "evictable_window_tokens");
+                set(pass, "used_window_tokens", 2_u64);
+            }),
             ("requests run, and at most 1 may", |log| {
                 set(at(log, "serving_started", 0), "max_running_requests", 1_u64);
             }),

@@ -11,6 +11,7 @@ mod tape;
 mod tape_sizes;
 mod torch_alloc;
 mod vllm;
+mod vllm_sched;
 mod vllm_startup;
 
 use std::{
@@ -41,6 +42,40 @@ pub(crate) fn read_text(path: &Path) -> String {
         return text;
     }
     String::from_utf8(bytes).unwrap()
+}
+
+/// The traces of a file of the project, with their names.
+pub(crate) fn packed(file: &str) -> Vec<(String, serde_json::Value)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors");
+    let line = |line: &str| {
+        let mut line: serde_json::Value = serde_json::from_str(line).unwrap();
+        (line["name"].as_str().unwrap().to_owned(), line["trace"].take())
+    };
+    read_text(&folder.join(file)).lines().map(line).collect()
+}
+
+/// The traces of a release with their names, in the order of the names: lines of `<kind>-<release>.jsonl.gz`,
+/// or files `<kind>/<release>/*.json` of another folder.
+pub(crate) fn traces(kind: &str, release: &str) -> Vec<(String, serde_json::Value)> {
+    if !is_elsewhere() {
+        return packed(&format!("{kind}-{release}.jsonl.gz"));
+    }
+    let folder = vector_folder().join(kind).join(release);
+    let Ok(entries) = std::fs::read_dir(&folder) else {
+        println!("skipped: no folder {}", folder.display());
+        return Vec::new();
+    };
+    let mut files: Vec<PathBuf> = entries
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|e| e == "json"))
+        .filter(|path| path.file_stem().is_some_and(|stem| stem != "index"))
+        .collect();
+    files.sort();
+    let read = |path: &PathBuf| {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        (name, serde_json::from_str(&read_text(path)).unwrap())
+    };
+    files.iter().map(read).collect()
 }
 
 /// A CSV file with its header.

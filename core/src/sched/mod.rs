@@ -5,6 +5,7 @@
 
 mod output_ids;
 pub mod sglang;
+pub mod vllm;
 
 pub use output_ids::OutputIds;
 
@@ -209,6 +210,8 @@ pub enum Decision {
         asked: u64,
         /// Slots freed; nodes are freed whole.
         freed: u64,
+        /// The same of the window pool of a hybrid model.
+        window: Option<WindowEvicted>,
     },
     /// A node of the prefix cache is copied to the host tier.
     BackedUp {
@@ -318,6 +321,43 @@ pub struct Fatal {
     pub message: String,
 }
 
+/// Slots of the window pool that an eviction was for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WindowEvicted {
+    /// Slots asked for.
+    pub asked: u64,
+    /// Slots freed.
+    pub freed: u64,
+}
+
+/// Use of a second pool at this moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PoolUse {
+    /// Token slots of the pool.
+    pub pool: u64,
+    /// Free slots.
+    pub available: u64,
+    /// Slots of the prefix cache that nobody uses.
+    pub evictable: u64,
+    /// Slots of the prefix cache that running requests use.
+    pub protected: u64,
+}
+
+impl PoolUse {
+    /// Slots in use.
+    #[must_use]
+    pub const fn used(&self) -> u64 {
+        self.pool.saturating_sub(self.available).saturating_sub(self.evictable)
+    }
+
+    /// The same without slots that the cache counts and the pool does not have.
+    #[must_use]
+    pub fn within_pool(self) -> Self {
+        let evictable = self.evictable.min(self.pool.saturating_sub(self.available));
+        Self { evictable, ..self }
+    }
+}
+
 /// Use of the pool and of the queues at this moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
@@ -327,6 +367,8 @@ pub struct Usage {
     pub available: u64,
     /// Slots of the prefix cache that nobody uses.
     pub evictable: u64,
+    /// The window pool of a hybrid model; the figures above are the full pool's.
+    pub window: Option<PoolUse>,
     /// Requests that decode.
     pub running: u64,
     /// Requests that wait.

@@ -25,6 +25,7 @@ mod sglang;
 #[cfg(test)]
 mod tests;
 mod vllm;
+mod vllm_sampler;
 
 pub use event::{Buffer, BufferId, Event, Live, Name, Peak, Tape};
 pub use indexer::{IndexerCall, IndexerForm, indexer};
@@ -37,6 +38,7 @@ pub use setup::{
     BlockTable, Code, Experts, Family, LayerMlp, MarlinReduce, Once, PrefillChunk, Setup,
     TapeError, TapeModel, Tma, mla_prefix,
 };
+pub use vllm_sampler::vllm_sampler;
 
 use crate::units::Bytes;
 use recorder::Recorder;

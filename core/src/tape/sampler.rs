@@ -61,12 +61,7 @@ pub fn sampler(code: Code, batch: &SamplerBatch) -> Result<Tape, TapeError> {
     if code == Code::Vllm019 {
         return Err(TapeError::NotRecorded { code, what: "the sampler" });
     }
-    let (min, max) = (1, 1 << 24);
-    for (field, value) in [("rows", batch.rows), ("vocab_size", batch.vocab)] {
-        if value < min || value > max {
-            return Err(TapeError::OutOfRange { field, value, min, max });
-        }
-    }
+    in_range(batch)?;
     let mut rec = Recorder::default();
     let positions = rec.alloc(POSITIONS, 8, &[batch.rows]);
     choose(&mut rec, code, batch);
@@ -76,6 +71,16 @@ pub fn sampler(code: Code, batch: &SamplerBatch) -> Result<Tape, TapeError> {
     };
     rec.release(logged.into_iter().flatten().chain([positions]));
     Ok(rec.finish())
+}
+
+pub(super) fn in_range(batch: &SamplerBatch) -> Result<(), TapeError> {
+    let (min, max) = (1, 1 << 24);
+    for (field, value) in [("rows", batch.rows), ("vocab_size", batch.vocab)] {
+        if value < min || value > max {
+            return Err(TapeError::OutOfRange { field, value, min, max });
+        }
+    }
+    Ok(())
 }
 
 /// What presence and frequency penalties hold for a batch: one float32 row over the vocabulary each, for
@@ -166,7 +171,7 @@ fn log_probs(rec: &mut Recorder, code: Code, batch: &SamplerBatch, top: u64) -> 
 /// From 128 rows: an index copy (8 bytes an element) and double buffers of the radix sort (12);
 /// below: two pair buffers (8 each), keys (4) and the double buffers. The sizes 8 and 12 are seen in
 /// reports; that they live together, and all of the small form, is general knowledge.
-fn torch_sort(rec: &mut Recorder, full: [u64; 2]) -> [BufferId; 2] {
+pub(super) fn torch_sort(rec: &mut Recorder, full: [u64; 2]) -> [BufferId; 2] {
     let outputs = [rec.alloc(SORT_VALUES, 4, &full), rec.alloc(SORT_INDEX, 8, &full)];
     let mut scratch = if full[0] >= 128 {
         vec![rec.alloc(SORT_INDEX_COPY, 8, &full)]

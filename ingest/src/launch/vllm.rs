@@ -1,6 +1,6 @@
 //! Flags of `vllm serve` into [`EngineArgs`].
 
-use plimsoll_core::policy::vllm::args::{EngineArgs, Generation};
+use plimsoll_core::policy::vllm::args::{EngineArgs, Generation, SchedulingArgs};
 use serde_json::Value as Json;
 
 use super::error::{ErrorCode, LaunchError};
@@ -19,6 +19,7 @@ pub(crate) fn fill(mut args: EngineArgs, flags: &mut Flags<'_>, launch: &mut Lau
     args.decode_context_parallel_size = size(flags, "--decode-context-parallel-size");
     args.enable_expert_parallel = flags.on("--enable-expert-parallel");
     memory(&mut args, flags);
+    args.scheduling = scheduling(flags);
     compilation(&mut args, flags);
     speculative(&mut args, flags);
     multimodal(&mut args, flags);
@@ -52,6 +53,19 @@ fn memory(args: &mut EngineArgs, flags: &mut Flags<'_>) {
     args.disable_hybrid_kv_cache_manager = flags.on("--disable-hybrid-kv-cache-manager");
     args.async_scheduling = flags.switch("--async-scheduling");
     args.enable_lora = flags.on("--enable-lora");
+}
+
+fn scheduling(flags: &Flags<'_>) -> SchedulingArgs {
+    SchedulingArgs {
+        policy: flags.text(&["--scheduling-policy"]),
+        long_prefill_token_threshold: flags.count(&["--long-prefill-token-threshold"]),
+        adaptive_threshold: flags.on("--long-prefill-token-threshold-adaptive"),
+        reserve_full_isl: flags.switch("--scheduler-reserve-full-isl"),
+        watermark: flags.float("--watermark"),
+        prefix_cache_retention_interval: flags.count(&["--prefix-cache-retention-interval"]),
+        max_num_active_seqs: flags.count(&["--max-num-active-seqs"]),
+        prefill_schedule_interval: flags.count(&["--prefill-schedule-interval"]),
+    }
 }
 
 /// Capture sizes: the list of `--compilation-config`, else `--cudagraph-capture-sizes`, else

@@ -136,6 +136,14 @@ fn is_set(record: &Record, name: &str) -> bool {
     }
 }
 
+/// The first of these that a record has: engines name the same size differently.
+fn either(record: &Record, names: [&str; 2]) -> Option<u64> {
+    names.into_iter().find_map(|name| number(record, name))
+}
+
+/// Names of the requests that may run at once.
+const MOST_RUNNING: [&str; 2] = ["max_running_requests", "max_num_seqs"];
+
 /// Whether a record is one or several forward passes.
 fn is_pass(record: &Record) -> bool {
     matches!(record.kind.as_str(), "step" | "decode_run")

@@ -6,7 +6,7 @@
 //! is part of. Where results are processed one pass late (the overlap loop), the token of the last pass may
 //! be missing.
 
-use super::{Found, Subject, count, is_pass, is_set, number, text};
+use super::{Found, MOST_RUNNING, Subject, count, either, is_pass, is_set, number, text};
 use crate::record::Record;
 use std::collections::BTreeMap;
 
@@ -59,6 +59,8 @@ struct Batch {
     admitted: Vec<(u64, Ends)>,
     extend: u64,
     prefix: u64,
+    /// Running requests that it leaves out.
+    left_out: Vec<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -94,8 +96,9 @@ impl Subject for Requests {
             }
             "serving_started" => {
                 let pool = number(record, "pool_tokens");
-                self.longest = self.longest.into_iter().chain(pool).min();
-                self.most_running = number(record, "max_running_requests").filter(|n| *n > 0);
+                let longest = number(record, "max_model_len");
+                self.longest = self.longest.into_iter().chain(pool).chain(longest).min();
+                self.most_running = either(record, MOST_RUNNING).filter(|n| *n > 0);
             }
             "request_arrived" => self.arrived(record, found),
             "request_refused" => self.refused(record, found),
@@ -200,15 +203,17 @@ impl Requests {
     fn deferred(&mut self, record: &Record, found: &mut Found) {
         let id = count(record, "request");
         let Some(request) = self.of(record, found) else { return };
-        if !matches!(request.stage, Stage::Waiting | Stage::Chunk(_)) {
-            found.say(record, format!("request {id} is deferred, and {}", request.stage.name()));
+        match request.stage {
+            Stage::Waiting | Stage::Chunk(_) => {}
+            Stage::Running if text(record, "reason") == "budget" => self.batch.left_out.push(id),
+            stage => found.say(record, format!("request {id} is deferred, and {}", stage.name())),
         }
     }
 
     fn retracted(&mut self, record: &Record, found: &mut Found) {
         let (id, outputs) = (count(record, "request"), count(record, "output_tokens"));
         let Some(request) = self.of(record, found) else { return };
-        if request.stage != Stage::Running {
+        if !matches!(request.stage, Stage::Running | Stage::Chunk(_)) {
             found.say(record, format!("request {id} is retracted, and {}", request.stage.name()));
         }
         if !request.may_have_made(outputs) {
@@ -225,7 +230,9 @@ impl Requests {
         let abort = text(record, "finish") == "abort";
         let Some(request) = self.of(record, found) else { return };
         let ended = request.stage == Stage::Ended;
-        if ended || (!abort && request.stage != Stage::Running) {
+        // A token that was in flight when the request gave its slots back may be its last.
+        let in_flight = request.stage == Stage::Waiting && outputs > 0 && outputs == request.made;
+        if ended || !(abort || in_flight || request.stage == Stage::Running) {
             found.say(record, format!("request {id} finishes, and {}", request.stage.name()));
         }
         // Who is given up may have less than was made.
@@ -275,7 +282,7 @@ impl Requests {
     /// Whether the pass is over what was admitted and what runs. Returns how many decode passes it holds,
     /// and the running requests that it leaves out.
     fn batch_fits(&self, record: &Record, batch: &Batch, found: &mut Found) -> (u64, Vec<u64>) {
-        let decodes = self.running.len() as u64;
+        let decodes = (self.running.len() as u64).saturating_sub(batch.left_out.len() as u64);
         let admitted = batch.admitted.len() as u64;
         let mode = if record.kind == "decode_run" { "decode" } else { text(record, "mode") };
         let (requests, steps) = match mode {
@@ -308,7 +315,8 @@ impl Requests {
         for request in self.all.values_mut().filter(|request| request.in_last) {
             request.in_last = false;
         }
-        for id in self.running.iter().filter(|id| !out.contains(id)) {
+        let has_row = |id: &&u64| !out.contains(id) && !batch.left_out.contains(id);
+        for id in self.running.iter().filter(has_row) {
             if let Some(request) = self.all.get_mut(id).filter(|_| steps > 0) {
                 request.made = request.made.saturating_add(steps);
                 request.in_last = true;

@@ -4,7 +4,7 @@
 //! that the prefix cache says it owns (`slots_cached`, which the engine reads from the cache itself, not
 //! from what was taken).
 
-use super::{Found, Subject, count, is_pass, number, text};
+use super::{Found, Subject, count, either, is_pass, number, text};
 use crate::{
     record::{FieldValue, Fields, Record},
     run::DETAIL_SLOTS,
@@ -26,7 +26,7 @@ impl Subject for Slots {
         match record.kind.as_str() {
             "serving_started" => {
                 self.pool = number(record, "pool_tokens");
-                self.page = count(record, "page_size").max(1);
+                self.page = either(record, ["page_size", "block_size"]).unwrap_or(1).max(1);
             }
             "slots_taken" => self.each(record, found, Self::take_run),
             "slots_freed" => self.each(record, found, |slots, first, length| {

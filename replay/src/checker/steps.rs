@@ -1,6 +1,6 @@
 //! Steps: numbers without a gap, time that never goes back, and the limits of the server.
 
-use super::{Found, Subject, count, is_pass, number, text};
+use super::{Found, MOST_RUNNING, Subject, count, either, is_pass, number, text};
 use crate::record::Record;
 use std::collections::BTreeMap;
 
@@ -17,6 +17,7 @@ pub(super) struct Steps {
     /// Latest event that must not lie after the beginning of the next pass.
     due: u64,
     pool: Option<u64>,
+    window_pool: Option<u64>,
     most_running: Option<u64>,
     chunk: Option<u64>,
     over: bool,
@@ -27,8 +28,10 @@ impl Subject for Steps {
         match record.kind.as_str() {
             "serving_started" => {
                 self.pool = number(record, "pool_tokens");
-                self.most_running = number(record, "max_running_requests").filter(|n| *n > 0);
-                self.chunk = number(record, "chunked_prefill_size").filter(|n| *n > 0);
+                self.window_pool = number(record, "window_pool_tokens");
+                self.most_running = either(record, MOST_RUNNING).filter(|n| *n > 0);
+                let names = ["chunked_prefill_size", "max_num_batched_tokens"];
+                self.chunk = either(record, names).filter(|n| *n > 0);
             }
             "run_ended" => self.end(record, found),
             "out_of_memory" | "scheduler_fatal" => {
@@ -75,16 +78,24 @@ impl Steps {
     }
 
     fn usage(&self, record: &Record, found: &mut Found) {
-        let used = count(record, "used_tokens");
-        let rest =
-            count(record, "available_tokens").saturating_add(count(record, "evictable_tokens"));
-        if let Some(pool) = self.pool.filter(|pool| used.saturating_add(rest) > *pool) {
-            found
-                .say(record, format!("{used} tokens used and {rest} not used of a pool of {pool}"));
-        }
+        self.pool_use(record, found, "", self.pool);
+        self.pool_use(record, found, "window_", self.window_pool);
         let running = count(record, "running");
         if let Some(most) = self.most_running.filter(|most| running > *most) {
             found.say(record, format!("{running} requests run, and at most {most} may"));
+        }
+    }
+
+    /// What is used and what is not are at most the pool; figures of a pool that is not there are 0.
+    fn pool_use(&self, record: &Record, found: &mut Found, which: &str, pool: Option<u64>) {
+        let tokens = |what: &str| count(record, &format!("{what}_{which}tokens"));
+        let (used, rest) =
+            (tokens("used"), tokens("available").saturating_add(tokens("evictable")));
+        if let Some(pool) = pool.filter(|pool| used.saturating_add(rest) > *pool) {
+            found.say(
+                record,
+                format!("{used} {which}tokens used and {rest} not used of a pool of {pool}"),
+            );
         }
     }
 

@@ -2,6 +2,13 @@
 
 use plimsoll_core::policy::sglang::version::Version;
 
+/// Use of a hybrid's window pool.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct WindowUse {
+    pub(super) tokens: u64,
+    pub(super) usage: f64,
+}
+
 /// Figures of a `Prefill batch` line.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct PrefillLine {
@@ -11,6 +18,7 @@ pub(super) struct PrefillLine {
     pub(super) new_token: u64,
     pub(super) cached_token: u64,
     pub(super) usage: f64,
+    pub(super) window: Option<WindowUse>,
     pub(super) running: u64,
     pub(super) queue: u64,
     pub(super) pending_token: u64,
@@ -27,6 +35,7 @@ pub(super) struct DecodeLine {
     pub(super) running: u64,
     pub(super) tokens: u64,
     pub(super) usage: f64,
+    pub(super) window: Option<WindowUse>,
     pub(super) graph: bool,
     /// Tokens a second.
     pub(super) throughput: f64,
@@ -60,10 +69,17 @@ impl PrefillLine {
     /// Source: SGLang `log_prefill_stats`, 0.4.6 to 0.5.23.
     pub(super) fn text(&self, version: Version) -> String {
         let head = head(version, self.iter);
+        let used = match self.window {
+            Some(window) => {
+                let (full, swa) = (self.usage, window.usage);
+                format!("full token usage: {full:.2}, swa token usage: {swa:.2}")
+            }
+            None => format!("token usage: {:.2}", self.usage),
+        };
         let mut out = format!(
-            "Prefill batch{head}#new-seq: {}, #new-token: {}, #cached-token: {}, token usage: {:.2}, \
+            "Prefill batch{head}#new-seq: {}, #new-token: {}, #cached-token: {}, {used}, \
              #running-req: {}, #queue-req: {}",
-            self.new_seq, self.new_token, self.cached_token, self.usage, self.running, self.queue
+            self.new_seq, self.new_token, self.cached_token, self.running, self.queue
         );
         if version.since(4, 10) {
             out.push_str(", ");
@@ -90,10 +106,18 @@ impl DecodeLine {
             false => String::new(),
         };
         let tail = if version.since(4, 10) && !version.since(5, 9) { ", " } else { "" };
+        let (tokens, usage) = (self.tokens, self.usage);
+        let used = match self.window {
+            Some(WindowUse { tokens: swa, usage: share }) => format!(
+                "#full token: {tokens}, full token usage: {usage:.2}, #swa token: {swa}, \
+                 swa token usage: {share:.2}"
+            ),
+            None => format!("#token: {tokens}, token usage: {usage:.2}"),
+        };
         format!(
-            "Decode batch{head}#running-req: {}, #token: {}, token usage: {:.2}, {graph}gen \
-             throughput (token/s): {:.2}, #queue-req: {}{tail}",
-            self.running, self.tokens, self.usage, self.throughput, self.queue
+            "Decode batch{head}#running-req: {}, {used}, {graph}gen throughput (token/s): {:.2}, \
+             #queue-req: {}{tail}",
+            self.running, self.throughput, self.queue
         )
     }
 }
@@ -136,6 +160,7 @@ mod tests {
             new_token: 8192,
             cached_token: 64,
             usage: 0.305,
+            window: None,
             running: 3,
             queue: 4,
             pending_token: 900,
@@ -149,6 +174,9 @@ mod tests {
         assert_eq!(line.text(V58), format!("Prefill batch, {middle}, "));
         let tail = "#pending-token: 900, cuda graph: False, input throughput (token/s): 1234.50";
         assert_eq!(line.text(V523), format!("Prefill batch, {middle}, {tail}"));
+        let line = PrefillLine { window: Some(WindowUse { tokens: 90, usage: 0.9 }), ..line };
+        let hybrid = "#cached-token: 64, full token usage: 0.30, swa token usage: 0.90, #running";
+        assert!(line.text(V58).contains(hybrid), "{}", line.text(V58));
     }
 
     #[test]
@@ -158,6 +186,7 @@ mod tests {
             running: 5,
             tokens: 1100,
             usage: 0.55,
+            window: None,
             graph: true,
             throughput: 200.0,
             queue: 1,
@@ -169,6 +198,10 @@ mod tests {
         assert_eq!(line.text(V46), format!("Decode batch. {first}{last}"));
         assert_eq!(line.text(V58), format!("Decode batch, {first}cuda graph: True, {last}, "));
         assert_eq!(line.text(V523), format!("Decode batch, {first}cuda graph: True, {last}"));
+        let line = DecodeLine { window: Some(WindowUse { tokens: 90, usage: 0.9 }), ..line };
+        let hybrid = "#running-req: 5, #full token: 1100, full token usage: 0.55, #swa token: 90, \
+                      swa token usage: 0.90, cuda graph: True, ";
+        assert_eq!(line.text(V58), format!("Decode batch, {hybrid}{last}, "));
     }
 
     #[test]

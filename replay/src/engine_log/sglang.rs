@@ -8,12 +8,12 @@
 
 use super::{
     Lines,
-    forms::{DecodeLine, PrefillLine, RetractLine},
+    forms::{DecodeLine, PrefillLine, RetractLine, WindowUse},
 };
 use plimsoll_core::{
     engine::serving::{Arrival, PassSeen, QuietRun},
     policy::sglang::version::Version,
-    sched::{Batch, Decision, Mode, RequestId, Row, Usage, sglang::NewTokenRatio},
+    sched::{Batch, Decision, Mode, PoolUse, RequestId, Row, Usage, sglang::NewTokenRatio},
     units::Nanos,
 };
 use std::collections::VecDeque;
@@ -242,6 +242,7 @@ impl SglangLines {
             running: done.requests,
             tokens: 0,
             usage: 0.0,
+            window: None,
             graph: done.requests <= self.setup.largest_decode_graph,
             throughput,
             queue: self.usage.waiting,
@@ -253,7 +254,8 @@ impl SglangLines {
     fn tell_due(&mut self, after_frees: u64, out: &mut Lines) {
         let Some(due) = self.due.take() else { return };
         let used = if due.freed { after_frees } else { self.usage.used() };
-        let line = DecodeLine { tokens: used, usage: self.share(used), ..due.line };
+        let (usage, window) = (self.share(used), self.usage.window.map(|it| window_use(it, 0)));
+        let line = DecodeLine { tokens: used, usage, window, ..due.line };
         out.say(due.at, &line.text(self.setup.version));
         due.later.iter().for_each(|(at, text)| out.say(*at, text));
     }
@@ -273,6 +275,7 @@ impl SglangLines {
             new_token,
             cached_token: self.cached(batch),
             usage: self.share(before),
+            window: usage.window.map(|it| window_use(it, usage.used().saturating_sub(before))),
             running: usage.running.max(decoding),
             queue: usage.waiting,
             pending_token: self.queue.tokens + rest.sum::<u64>(),
@@ -306,6 +309,12 @@ impl SglangLines {
     fn share(&self, used: u64) -> f64 {
         used as f64 / self.usage.pool.max(1) as f64
     }
+}
+
+/// Use of the window pool before `taken` slots of it were taken.
+fn window_use(window: PoolUse, taken: u64) -> WindowUse {
+    let tokens = window.used().saturating_sub(taken);
+    WindowUse { tokens, usage: tokens as f64 / window.pool.max(1) as f64 }
 }
 
 /// Tokens of the requests that wait.

@@ -37,7 +37,7 @@ fn admit(log: &mut EngineLog, id: u64, prefix: u64, now: u64) {
 }
 
 fn used(used: u64, running: u64, waiting: u64) -> Usage {
-    Usage { pool: 1_000, available: 1_000 - used, evictable: 0, running, waiting }
+    Usage { pool: 1_000, available: 1_000 - used, evictable: 0, window: None, running, waiting }
 }
 
 fn pass(log: &mut EngineLog, at: u64, mode: Mode, rows: &[(u64, u64, u64)], usage: Usage) {

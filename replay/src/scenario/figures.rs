@@ -180,10 +180,22 @@ const SINGLE: &[FigureSpec] = &[
     spec("prefill_steps", Count, "190", "Forward passes with prompt tokens."),
     spec("decode_steps", Count, "20290", "Forward passes of decode alone."),
     spec("evicted_tokens", Count, "48000", "Slots taken back from the prefix cache."),
+    spec(
+        "evicted_window_tokens",
+        Count,
+        "51000",
+        "Window slots taken back from the prefix cache (window hybrids).",
+    ),
     spec("backed_up_tokens", Count, "96000", "Slots copied to the host (hierarchical cache)."),
     spec("loaded_back_tokens", Count, "32000", "Slots loaded from the host (hierarchical cache)."),
     spec("peak_used_tokens", Count, "16095", "Most slots in use."),
-    spec("peak_usage", Number, "0.97", "Most of the pool in use, as a fraction."),
+    spec("peak_used_window_tokens", Count, "12876", "Most window slots in use (window hybrids)."),
+    spec(
+        "peak_usage",
+        Number,
+        "0.97",
+        "Most of the pool in use, as a fraction; of two pools the fuller one.",
+    ),
     spec("used_tokens_at_end", Count, "16095", "Slots in use at the end."),
     spec(
         "usage_at_end",

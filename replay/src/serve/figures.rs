@@ -46,10 +46,25 @@ pub(crate) fn add(outcome: &mut Outcome, run: &ServedRun) {
     if let Some(Bytes(least)) = totals.least_free {
         put("least_free", Figure::Bytes(least));
     }
-    let share = |used: u64| used as f64 / totals.pool_tokens.max(1) as f64;
-    put("peak_usage", Figure::Number(share(totals.peak_used_tokens)));
+    // Of two pools the fuller one counts, as in the engine's metrics.
+    let share = |used: u64, window: u64| {
+        let of = |used: u64, pool: u64| used as f64 / pool.max(1) as f64;
+        of(used, totals.pool_tokens).max(of(window, totals.window_pool_tokens))
+    };
+    let peak = share(totals.peak_used_tokens, totals.peak_used_window_tokens);
+    put("peak_usage", Figure::Number(peak));
     // As the engine's log prints it.
-    put("usage_at_end", Figure::Number((share(totals.usage.used()) * 100.0).round() / 100.0));
+    let window = totals.usage.window.map_or(0, |window| window.used());
+    let end = share(totals.usage.used(), window);
+    put("usage_at_end", Figure::Number((end * 100.0).round() / 100.0));
+    if totals.window_pool_tokens > 0 {
+        for (name, count) in [
+            ("peak_used_window_tokens", totals.peak_used_window_tokens),
+            ("evicted_window_tokens", totals.evicted_window_tokens),
+        ] {
+            put(name, Figure::Count(i64::try_from(count).unwrap_or(i64::MAX)));
+        }
+    }
     put("duration", Figure::Duration(totals.at));
     for (name, figure) in super::measured::figures(&run.metrics) {
         put(name, figure);

@@ -4,6 +4,7 @@ pub(crate) mod figures;
 mod measured;
 mod sglang;
 mod time;
+mod vllm;
 
 pub(crate) use measured::page_size;
 
@@ -13,7 +14,7 @@ use crate::{
 };
 use plimsoll_core::{
     backend::Backend,
-    decision::DecisionSink,
+    decision::{DecisionSink, Record},
     engine::{
         metrics::{Metrics, MetricsReport, Slo},
         serving::{
@@ -76,6 +77,8 @@ pub(crate) struct Parts {
     pub(crate) tapes: Box<dyn PassTapes>,
     pub(crate) time: TimeBasis,
     pub(crate) wording: Wording,
+    /// The record that opens the run.
+    pub(crate) started: Record,
     /// Settings that the run does not execute, in words.
     pub(crate) notes: Vec<String>,
 }
@@ -109,14 +112,11 @@ pub fn serve(
         (CaseLaunch::Sglang(args), Policy::Sglang(_) | Policy::Mlx(_)) => {
             sglang::parts(case, args, ran)?
         }
-        _ => {
-            let message =
-                "this version runs vLLM's start only, not its scheduler: leave `workload` out";
-            return Err(ServeError::NotExecuted(message.to_owned()));
-        }
+        (CaseLaunch::Vllm(args), Policy::Vllm(_)) => vllm::parts(case, args, ran)?,
+        _ => return Err(ServeError::Missing("the engine that started")),
     };
     let options = allocator_options(&assembled.launch.env)?;
-    sink.record(sglang::started(ran)?);
+    sink.record(parts.started);
     let mut metrics = Metrics::new(page_size(ran), load.slo);
     let mut ending = measured::HoldsEnd::new(sink);
     let serving = Serving {

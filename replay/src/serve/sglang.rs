@@ -6,23 +6,24 @@ use plimsoll_core::{
     decision::Record,
     engine::{
         MlxPasses, SglangPasses,
-        serving::{PassTapes, Wording},
+        serving::{PassTapes, ServerProcesses, Wording},
     },
     estimate::shape::ShapeInputs,
     figure::FigureValue,
     kv::{EvictionPolicy, HostTierOptions, WritePolicy},
     memory::caching_allocator::TorchVersion,
-    policy::sglang::{Resolved, args::ServerArgs, version::Version},
+    policy::sglang::{Resolved, args::ServerArgs, from_model, version::Version},
     sched::sglang::{
         LoopKind, MixedChunk, PrefixCache, PriorityOptions, PriorityOrder, QueuePolicy,
-        SglangConfig, SglangScheduler, TooLong,
+        SglangConfig, SglangScheduler, SwaOptions, TooLong,
     },
     units::Bytes,
 };
 
 pub(super) fn parts(case: &Case, args: &ServerArgs, ran: &Ran) -> Result<Parts, ServeError> {
     let resolved = resolved(ran)?;
-    let config = config(args, ran, resolved)?;
+    let swa = swa(case, ran)?;
+    let config = SglangConfig { swa, ..config(args, ran, resolved)? };
     let scheduler =
         SglangScheduler::new(config).map_err(|error| ServeError::Settings(error.to_string()))?;
     let (tapes, wording) = tapes(case, args, ran, resolved)?;
@@ -31,7 +32,8 @@ pub(super) fn parts(case: &Case, args: &ServerArgs, ran: &Ran) -> Result<Parts, 
         tapes,
         time: super::time::basis(case, resolved.kv_cache_dtype)?,
         wording,
-        notes: notes(args, resolved),
+        started: started(case, ran)?,
+        notes: notes(args, resolved, swa.is_some()),
     })
 }
 
@@ -51,15 +53,33 @@ fn count(ran: &Ran, name: &'static str) -> Result<u64, ServeError> {
     }
 }
 
+/// The window pool that the start sized beside a full pool. A model whose layers all slide has one pool.
+fn swa(case: &Case, ran: &Ran) -> Result<Option<SwaOptions>, ServeError> {
+    let size = |name| count(ran, name).unwrap_or(0);
+    let (full, pool_tokens) = (size("full_max_total_num_tokens"), size("swa_max_total_num_tokens"));
+    if full == 0 || pool_tokens == 0 {
+        return Ok(None);
+    }
+    let window = case.model.geometry().and_then(from_model::sliding_window_size);
+    let window = window.ok_or(ServeError::Missing("the sliding window"))?;
+    Ok(Some(SwaOptions { pool_tokens, window }))
+}
+
 /// The record that opens a run under load.
-pub(super) fn started(ran: &Ran) -> Result<Record, ServeError> {
+fn started(case: &Case, ran: &Ran) -> Result<Record, ServeError> {
     let resolved = resolved(ran)?;
     let chunk = u64::try_from(resolved.scheduler_chunk).ok().filter(|chunk| *chunk > 0);
-    Ok(Record::new("serving_started")
+    let record = Record::new("serving_started")
         .with("pool_tokens", count(ran, "max_total_num_tokens")?)
         .with("page_size", resolved.page_size)
         .with("max_running_requests", count(ran, "max_running_requests")?)
-        .with("chunked_prefill_size", chunk))
+        .with("chunked_prefill_size", chunk);
+    Ok(match swa(case, ran)? {
+        Some(swa) => record
+            .with("window_pool_tokens", swa.pool_tokens)
+            .with("sliding_window_size", swa.window),
+        None => record,
+    })
 }
 
 fn config(args: &ServerArgs, ran: &Ran, resolved: &Resolved) -> Result<SglangConfig, ServeError> {
@@ -179,7 +199,7 @@ fn tapes(
         return Ok((Box::new(passes), Wording::Metal));
     }
     let passes = SglangPasses::new(pass_inputs(case, args, resolved, model));
-    Ok((Box::new(passes), Wording::Torch(torch(args.version))))
+    Ok((Box::new(passes), Wording::torch(torch(args.version), ServerProcesses::Sglang)))
 }
 
 /// Release of torch that an SGLang release is built on, as far as its error text differs.
@@ -194,7 +214,7 @@ fn torch(version: Version) -> TorchVersion {
 }
 
 /// What of the launch the run does not execute.
-fn notes(args: &ServerArgs, resolved: &Resolved) -> Vec<String> {
+fn notes(args: &ServerArgs, resolved: &Resolved, hybrid: bool) -> Vec<String> {
     let mut notes = Vec::new();
     let mut note = |applies: bool, text: &str| {
         if applies {
@@ -204,6 +224,14 @@ fn notes(args: &ServerArgs, resolved: &Resolved) -> Vec<String> {
     note(args.pp_size > 1, "pipeline stages are sized, and run as one stage");
     note(args.dp_size > 1, "data-parallel ranks are sized, and run as one scheduler");
     note(args.ep_size > 1, "expert parallelism is sized; its exchange buffers are not executed");
+    note(
+        hybrid && args.version != Version::new(0, 5, 8),
+        "a sliding window is scheduled by the rules of 0.5.8; other releases were not run with one",
+    );
+    note(
+        hybrid && args.enable_hierarchical_cache,
+        "the host cache is sized and held; KV of a sliding-window hybrid is not moved to it",
+    );
     note(resolved.speculation.is_some(), "speculation is sized; steps decode one token each");
     note(
         args.enable_hierarchical_cache && args.version.since(5, 16),

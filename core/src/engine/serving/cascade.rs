@@ -9,20 +9,50 @@ use crate::{
     units::Nanos,
 };
 
+/// Which processes a server is made of, and how they fall.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ServerProcesses {
+    /// A scheduler a rank, a detokenizer, an HTTP server.
+    Sglang,
+    /// An engine core, a worker a rank where there are several, an API server.
+    Vllm,
+}
+
 /// Who words an out-of-memory error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wording {
-    /// `torch.OutOfMemoryError` of this release.
-    Torch(TorchVersion),
+    /// `torch.OutOfMemoryError` of this release, in these processes.
+    Torch(TorchVersion, ServerProcesses),
     /// Metal, through MLX.
     Metal,
 }
 
 impl Wording {
+    /// Torch's words in the processes of a server.
+    #[must_use]
+    pub const fn torch(version: TorchVersion, processes: ServerProcesses) -> Self {
+        Self::Torch(version, processes)
+    }
+
+    const fn processes(self) -> ServerProcesses {
+        match self {
+            Self::Torch(_, processes) => processes,
+            Self::Metal => ServerProcesses::Sglang,
+        }
+    }
+
+    /// The process that dies of the exception.
+    pub(super) fn scheduler(self, rank: Rank) -> String {
+        match self.processes() {
+            ServerProcesses::Sglang => format!("scheduler TP{}", rank.0),
+            ServerProcesses::Vllm => "EngineCore".to_owned(),
+        }
+    }
+
     /// The error as the server's log shows it.
     fn text(self, failure: &OutOfMemoryAt) -> String {
         match self {
-            Self::Torch(version) => failure.error.text(version, failure.rank.0, &[]),
+            Self::Torch(version, _) => failure.error.text(version, failure.rank.0, &[]),
             // Source: the status that Metal gives a command buffer which found no memory.
             Self::Metal => "[METAL] Command buffer execution failed: Insufficient Memory \
                             (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)"
@@ -33,7 +63,7 @@ impl Wording {
     /// The exception's name.
     pub(super) const fn exception(self) -> &'static str {
         match self {
-            Self::Torch(_) => "torch.OutOfMemoryError",
+            Self::Torch(..) => "torch.OutOfMemoryError",
             Self::Metal => "RuntimeError (Metal: insufficient memory)",
         }
     }
@@ -85,23 +115,50 @@ pub(super) fn step_failed(when: &Moment) -> Record {
         .with("at_ns", when.at.0)
 }
 
-/// The processes of the server in the order in which they fall after the scheduler of `first` died of an
-/// exception: it signals its parent, which kills the whole tree and itself.
+/// The processes of the server in the order in which they fall after that of `first` died of an exception.
+pub(super) fn process_tree(first: Rank, ranks: u32, why: &str, wording: Wording) -> Vec<Record> {
+    let mut records = vec![Record::of("scheduler_ended", first).with("why", why)];
+    records.extend(match wording.processes() {
+        ServerProcesses::Sglang => sglang_tree(first, ranks),
+        ServerProcesses::Vllm => vllm_tree(first, ranks),
+    });
+    records
+}
+
+fn ended(process: &str, by: &str, how: &str) -> Record {
+    Record::new("process_ended").with("process", process).with("by", by).with("how", how)
+}
+
+/// The scheduler signals its parent, which kills the whole tree and itself.
 ///
 /// Source: SGLang `scheduler.run_scheduler_process` (SIGQUIT to the parent on any exception) and
 /// `engine.launch_phase_sigquit_handler` (`kill_process_tree`), 0.4.6 to 0.5.23.
-pub(super) fn process_tree(first: Rank, ranks: u32, why: &str) -> Vec<Record> {
+fn sglang_tree(first: Rank, ranks: u32) -> Vec<Record> {
     let name = |rank: u32| format!("scheduler TP{rank}");
-    let ended = |process: &str, by: &str, how: &str| {
-        Record::new("process_ended").with("process", process).with("by", by).with("how", how)
-    };
-    let mut records = vec![Record::of("scheduler_ended", first).with("why", why)];
-    records.push(ended(&name(first.0), "itself", "exception; SIGQUIT to its parent"));
     let killed = "SIGKILL";
+    let mut records = vec![ended(&name(first.0), "itself", "exception; SIGQUIT to its parent")];
     for rank in (0..ranks).filter(|rank| *rank != first.0) {
         records.push(ended(&name(rank), "http server", killed));
     }
     records.push(ended("detokenizer", "http server", killed));
     records.push(ended("http server", "itself", killed));
+    records
+}
+
+/// The step fails in the engine core, in its own process or in a worker of its; it says so to the API
+/// server, which answers with errors and shuts down.
+///
+/// Source: vLLM `EngineCoreProc.run_engine_core`, `MultiprocExecutor`, `AsyncLLM` (`EngineDeadError`), read.
+fn vllm_tree(first: Rank, ranks: u32) -> Vec<Record> {
+    let mut records = Vec::new();
+    if ranks > 1 {
+        let name = |rank: u32| format!("worker TP{rank}");
+        records.push(ended(&name(first.0), "itself", "exception, told to EngineCore"));
+        for rank in (0..ranks).filter(|rank| *rank != first.0) {
+            records.push(ended(&name(rank), "EngineCore", "SIGTERM"));
+        }
+    }
+    records.push(ended("EngineCore", "itself", "exception, told to the API server"));
+    records.push(ended("API server", "itself", "EngineDeadError"));
     records
 }

@@ -166,8 +166,14 @@ impl<'a> ServingLog<'a> {
                 .with("reason", reason.name())
                 .with("needed_tokens", *needed)
                 .with("available_tokens", *available),
-            Decision::Evicted { asked, freed } => {
-                new("evicted").with("asked_tokens", *asked).with("freed_tokens", *freed)
+            Decision::Evicted { asked, freed, window } => {
+                let both = new("evicted").with("asked_tokens", *asked).with("freed_tokens", *freed);
+                match window {
+                    Some(window) => both
+                        .with("asked_window_tokens", window.asked)
+                        .with("freed_window_tokens", window.freed),
+                    None => both,
+                }
             }
             Decision::BackedUp { tokens, stored } => {
                 new("backed_up").with("tokens", *tokens).with("stored_tokens", *stored)
@@ -227,7 +233,7 @@ fn step_record(pass: &PassRecord) -> Record {
 }
 
 fn state_after(record: Record, pass: &PassRecord, peak: Bytes) -> Record {
-    record
+    let record = record
         .with("used_tokens", pass.usage.used())
         .with("available_tokens", pass.usage.available)
         .with("evictable_tokens", pass.usage.evictable)
@@ -235,7 +241,14 @@ fn state_after(record: Record, pass: &PassRecord, peak: Bytes) -> Record {
         .with("waiting", pass.usage.waiting)
         .with("free_bytes", pass.free.0)
         .with("peak_bytes", peak.0)
-        .with("reserved_bytes", pass.reserved.0)
+        .with("reserved_bytes", pass.reserved.0);
+    match pass.usage.window {
+        Some(window) => record
+            .with("used_window_tokens", window.used())
+            .with("available_window_tokens", window.available)
+            .with("evictable_window_tokens", window.evictable),
+        None => record,
+    }
 }
 
 fn with_measured(record: Record, measured: Option<u64>) -> Record {

@@ -19,7 +19,7 @@ mod slot_log;
 mod tests;
 mod watch;
 
-pub use cascade::Wording;
+pub use cascade::{ServerProcesses, Wording};
 pub use changes::{Change, TimedChange, When};
 pub use clients::{Arrival, Clients, Sampling, SamplingChoice};
 pub use pass::{Pass, PassTapes, PassTime};
@@ -542,13 +542,14 @@ impl<'m, 'a> Server<'m, 'a> {
 
     /// The process tree falls.
     fn fall(&mut self, first: Rank, why: &str) {
-        for record in cascade::process_tree(first, self.backend.ranks(), why) {
+        let (ranks, wording) = (self.backend.ranks(), self.parts.wording);
+        for record in cascade::process_tree(first, ranks, why, wording) {
             self.log.push(record);
         }
         let usage = self.parts.scheduler.usage();
         self.log.push(
             Record::new("server_ended")
-                .with("by", format!("scheduler TP{}", first.0).as_str())
+                .with("by", wording.scheduler(first).as_str())
                 .with("running", usage.running)
                 .with("waiting", usage.waiting)
                 .with("finished", self.totals.finished),

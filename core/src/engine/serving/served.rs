@@ -93,6 +93,12 @@ pub struct Totals {
     pub pool_tokens: u64,
     /// Most slots in use.
     pub peak_used_tokens: u64,
+    /// Slots of the window pool of a hybrid model; 0 without one.
+    pub window_pool_tokens: u64,
+    /// Most slots of it in use.
+    pub peak_used_window_tokens: u64,
+    /// Window slots taken back from the prefix cache.
+    pub evicted_window_tokens: u64,
     /// Use at the end.
     pub usage: Usage,
     /// Least free memory of any rank after a pass; `None` before the first one.
@@ -114,7 +120,10 @@ impl Totals {
             Decision::Finished { .. } => self.finished += 1,
             Decision::Refused { .. } => self.refused += 1,
             Decision::Retracted { .. } | Decision::Preempted { .. } => self.retractions += 1,
-            Decision::Evicted { freed, .. } => self.evicted_tokens += freed,
+            Decision::Evicted { freed, window, .. } => {
+                self.evicted_tokens += freed;
+                self.evicted_window_tokens += window.map_or(0, |window| window.freed);
+            }
             Decision::BackedUp { stored, .. } => self.backed_up_tokens += stored,
             Decision::LoadedBack { loaded, .. } => self.loaded_back_tokens += loaded,
             Decision::EvictedHost { .. }
@@ -137,6 +146,10 @@ impl Totals {
     pub(super) fn see(&mut self, usage: Usage) {
         self.usage = usage;
         self.peak_used_tokens = self.peak_used_tokens.max(usage.used());
+        if let Some(window) = usage.window {
+            self.window_pool_tokens = window.pool;
+            self.peak_used_window_tokens = self.peak_used_window_tokens.max(window.used());
+        }
     }
 }
 

@@ -11,16 +11,19 @@ mod host_tests;
 mod node;
 #[cfg(test)]
 mod tests;
+mod weight;
 
 pub use evict::EvictionPolicy;
 pub use host::{HostEvent, HostHit, HostTierOptions, WritePolicy};
+pub(in crate::kv) use node::ChildKey;
 pub use node::NodeId;
+pub(in crate::kv) use weight::heavy_first;
 
 use std::collections::BTreeSet;
 
 use evict::LeafKey;
 use host::HostTier;
-use node::{ChildKey, Node};
+use node::Node;
 
 use super::runs::{Cursor, Runs};
 
@@ -288,35 +291,11 @@ impl RadixTree {
     /// Source: SGLang `SchedulePolicy._get_dfs_priority`, `_calc_weight`.
     #[must_use]
     pub fn heavy_first(&self, weights: &[(NodeId, u64)]) -> Vec<NodeId> {
-        let mut total: std::collections::BTreeMap<NodeId, u64> = std::collections::BTreeMap::new();
-        for (node, weight) in weights {
-            let mut at = *node;
-            loop {
-                *total.entry(at).or_default() += weight;
-                if at == NodeId::ROOT {
-                    break;
-                }
-                at = self.at(at).parent;
-            }
-        }
-        let mut order = Vec::new();
-        // A node is pushed a second time, to be emitted after its children.
-        let mut stack = vec![(NodeId::ROOT, false)];
-        while let Some((id, seen)) = stack.pop() {
-            if seen {
-                order.push(id);
-                continue;
-            }
-            stack.push((id, true));
-            let mut children: Vec<NodeId> =
-                self.at(id).children.values().copied().filter(|c| total.contains_key(c)).collect();
-            children.sort_by_key(|child| {
-                let weight = total.get(child).copied().unwrap_or(0);
-                (std::cmp::Reverse(weight), self.at(*child).ordinal)
-            });
-            stack.extend(children.into_iter().rev().map(|child| (child, false)));
-        }
-        order
+        let children = |id| {
+            let children = self.at(id).children.values();
+            children.map(|child| (*child, self.at(*child).ordinal)).collect()
+        };
+        heavy_first(weights, |id| self.at(id).parent, children)
     }
 
     /// Every slot that the tree owns, in no order: for checks.

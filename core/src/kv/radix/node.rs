@@ -12,19 +12,19 @@ impl NodeId {
     /// The root: no tokens, never evicted.
     pub const ROOT: Self = Self(0);
 
-    pub(super) fn at(index: usize) -> Self {
+    pub(in crate::kv) fn at(index: usize) -> Self {
         // More nodes than this do not fit in memory.
         Self(u32::try_from(index).unwrap_or(u32::MAX))
     }
 
-    pub(super) const fn index(self) -> usize {
+    pub(in crate::kv) const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
 /// What a child is found by: its namespace and first page. Page size 1: the first token.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct ChildKey {
+pub(in crate::kv) struct ChildKey {
     namespace: u64,
     head: Run,
     /// The page's other runs; nearly always none.
@@ -32,7 +32,7 @@ pub(super) struct ChildKey {
 }
 
 impl ChildKey {
-    pub(super) fn of(namespace: u64, ids: Cursor<'_>, page: u64) -> Self {
+    pub(in crate::kv) fn of(namespace: u64, ids: Cursor<'_>, page: u64) -> Self {
         let mut ids = ids.limit(page);
         let head = ids.head().unwrap_or(Run { first: 0, len: 0 });
         ids.advance(head.len);

@@ -98,6 +98,23 @@ pub fn model_facts(model: &ModelGeometry) -> ModelFacts {
     }
 }
 
+/// What the scheduler takes for the window of a hybrid (`sliding_window_size`): the tokens before the
+/// current one, so one less than the configuration's; as it stands there for MiMo-V2, and for layers that
+/// look at chunks. `None` where no layer slides.
+///
+/// Source: SGLang 0.5.8 `ModelRunner.load_model`, the models' `get_attention_sliding_window_size`.
+#[must_use]
+pub fn sliding_window_size(model: &ModelGeometry) -> Option<u64> {
+    let as_it_stands = model.architecture.starts_with("MiMoV2");
+    let of = |layer: &Layer| match layer.attention {
+        Attention::Gqa { span: Span::Sliding { window }, .. } if as_it_stands => Some(window),
+        Attention::Gqa { span: Span::Sliding { window }, .. } => Some(window.saturating_sub(1)),
+        Attention::Gqa { span: Span::Chunked { chunk }, .. } => Some(chunk),
+        _ => None,
+    };
+    model.layers.iter().filter_map(of).max()
+}
+
 fn family(architecture: &str, kda: bool) -> Family {
     if architecture.starts_with("DeepseekV4") {
         Family::DeepseekV4

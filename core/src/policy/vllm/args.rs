@@ -12,6 +12,27 @@ pub enum Generation {
     V1,
 }
 
+/// Flags that decide what the scheduler does; no byte of the start depends on them.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct SchedulingArgs {
+    /// `--scheduling-policy`.
+    pub policy: Option<String>,
+    /// `--long-prefill-token-threshold`, tokens.
+    pub long_prefill_token_threshold: Option<u64>,
+    /// `--long-prefill-token-threshold-adaptive`.
+    pub adaptive_threshold: bool,
+    /// `--scheduler-reserve-full-isl` / `--no-scheduler-reserve-full-isl`.
+    pub reserve_full_isl: Option<bool>,
+    /// `--watermark`, a share of the blocks.
+    pub watermark: Option<f64>,
+    /// `--prefix-cache-retention-interval`, tokens.
+    pub prefix_cache_retention_interval: Option<u64>,
+    /// `--max-num-active-seqs`.
+    pub max_num_active_seqs: Option<u64>,
+    /// `--prefill-schedule-interval`, turns.
+    pub prefill_schedule_interval: Option<u64>,
+}
+
 /// Flags of `vllm serve` (or `python -m vllm.entrypoints.openai.api_server`) that reach memory.
 #[derive(Clone, PartialEq, Debug)]
 pub struct EngineArgs {
@@ -87,6 +108,8 @@ pub struct EngineArgs {
     pub attention_backend: Option<String>,
     /// `method` of `--speculative-config`, `--spec-method`; `ngram` also from the model name `[ngram]`.
     pub spec_method: Option<String>,
+    /// What the scheduler goes by.
+    pub scheduling: SchedulingArgs,
     /// `--mamba-ssm-cache-dtype`: element type of the recurrent state; `auto` is the model's.
     pub mamba_ssm_cache_dtype: Option<String>,
 }
@@ -132,6 +155,7 @@ impl EngineArgs {
             disable_compilation: false,
             attention_backend: None,
             spec_method: None,
+            scheduling: SchedulingArgs::default(),
             mamba_ssm_cache_dtype: None,
         }
     }

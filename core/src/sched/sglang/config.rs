@@ -87,6 +87,15 @@ pub enum FinishKey {
     Committed,
 }
 
+/// The second pool of a hybrid model, whose other layers see a sliding window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SwaOptions {
+    /// Token slots of the window pool (`swa_max_total_num_tokens`); rounded down to whole pages.
+    pub pool_tokens: u64,
+    /// Tokens before the current one that a window layer sees (`sliding_window_size`).
+    pub window: u64,
+}
+
 /// Which priorities go first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PriorityOrder {
@@ -143,6 +152,9 @@ pub struct SglangConfig {
     pub loop_kind: LoopKind,
     /// Prefix cache.
     pub prefix_cache: PrefixCache,
+    /// Window pool of a hybrid model. Its prefix cache evicts what was used least recently, whatever the
+    /// strategy, and keeps outputs.
+    pub swa: Option<SwaOptions>,
     /// Prompts that are too long.
     pub too_long: TooLong,
     /// Requests of a prefill batch (`--prefill-max-requests`).
@@ -176,6 +188,7 @@ impl SglangConfig {
             mixed_chunk: MixedChunk::default(),
             loop_kind: LoopKind::default(),
             prefix_cache: PrefixCache::Radix(EvictionPolicy::default()),
+            swa: None,
             too_long: TooLong::default(),
             prefill_max_requests: None,
             max_queued_requests: None,
@@ -190,11 +203,27 @@ impl SglangConfig {
         self.pool_tokens / self.page_size.max(1) * self.page_size.max(1)
     }
 
+    /// Slots of whole pages of the window pool.
+    pub(super) fn window_slots(&self) -> Option<u64> {
+        let page = self.page_size.max(1);
+        self.swa.map(|swa| swa.pool_tokens / page * page)
+    }
+
+    /// Tokens that a window layer sees.
+    pub(super) fn window_len(&self) -> Option<u64> {
+        self.swa.map(|swa| swa.window)
+    }
+
+    /// Slots of the smaller pool.
+    pub(super) fn least_slots(&self) -> u64 {
+        self.window_slots().map_or(self.slots(), |window| window.min(self.slots()))
+    }
+
     /// Tokens that one request may have, prompt and output.
     ///
     /// Source: SGLang `TpModelWorker.__init__`, `max_req_len`.
     pub(super) fn max_req_len(&self) -> i64 {
-        signed(self.context_len.min(self.slots())) - 1
+        signed(self.context_len.min(self.least_slots())) - 1
     }
 
     /// Prompts of this length and more are too long.
@@ -215,6 +244,15 @@ impl SglangConfig {
         }
         if self.pool_tokens > MAX_POOL || page > MAX_PAGE {
             return Err(ConfigError::TooLarge { pool: self.pool_tokens, page });
+        }
+        if let Some(swa) = self.swa {
+            let (pool, window) = (swa.pool_tokens, swa.window);
+            if self.window_slots() == Some(0)
+                || pool > MAX_POOL
+                || !(1..=MAX_POOL).contains(&window)
+            {
+                return Err(ConfigError::Window { pool, window, page });
+            }
         }
         if let Some(chunk) = self.chunked_prefill_size
             && (chunk == 0 || chunk % page != 0)
@@ -261,6 +299,19 @@ pub enum ConfigError {
     TooLarge {
         /// Tokens of the pool.
         pool: u64,
+        /// Tokens of a page.
+        page: u64,
+    },
+    /// A hybrid whose window pool or window is nothing, or beyond any machine.
+    #[error(
+        "a window pool of {pool} tokens in pages of {page} and a window of {window}: each must be at \
+         least a page or 1 token, and at most 2^48 tokens"
+    )]
+    Window {
+        /// Tokens of the window pool.
+        pool: u64,
+        /// Tokens that a window layer sees.
+        window: u64,
         /// Tokens of a page.
         page: u64,
     },

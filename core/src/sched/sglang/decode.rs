@@ -72,7 +72,7 @@ impl SglangScheduler {
         };
         let need = members.iter().filter(takes_page).count() as u64 * page;
         self.evict_if_short(need);
-        self.slots.available() >= need
+        self.slots.available_in_each().least() >= need
     }
 
     /// Takes slots back from running requests until the others can go on: fewest outputs first, then the
@@ -94,7 +94,7 @@ impl SglangScheduler {
             let slots = self.release(at, Keep::Nothing);
             self.log.push(Decision::Retracted { request, outputs, slots });
             self.evict_if_short(kept.len() as u64 * RETRACT_STEPS);
-            self.requests[at].reset();
+            self.reset(at);
         }
         if kept.len() <= 1 && !self.decode_fits(&kept) {
             self.give_up_last(&mut kept)?;

@@ -1,6 +1,6 @@
 //! The host tier of the prefix cache, as the scheduler uses it.
 
-use super::{SglangScheduler, config::PrefixCache, request::Idx};
+use super::{SglangScheduler, cache::Cache, config::PrefixCache, request::Idx};
 use crate::{
     kv::{Extend, HostEvent, RadixTree},
     sched::{Decision, Fatal},
@@ -9,6 +9,15 @@ use crate::{
 impl SglangScheduler {
     const fn has_host_tier(&self) -> bool {
         matches!(self.config.prefix_cache, PrefixCache::Hierarchical(..))
+            && self.config.swa.is_none()
+    }
+
+    /// The tree that may have a host tier.
+    pub(super) const fn tiered(&self) -> Option<&RadixTree> {
+        match &self.tree {
+            Some(Cache::Radix(tree)) => Some(tree),
+            Some(Cache::Swa(_)) | None => None,
+        }
     }
 
     /// Too few slots fill a batch only while something runs or was admitted: so later releases, and earlier
@@ -21,25 +30,25 @@ impl SglangScheduler {
 
     /// Looks at the transfers between the tiers; the simulation takes them as ended by then.
     pub(super) fn acknowledge_transfers(&mut self) {
-        if let Some(tree) = &mut self.tree {
+        if let Some(tree) = self.tree.as_mut().and_then(Cache::radix) {
             tree.acknowledge_transfers();
         }
     }
 
     /// Whether no turn changes anything by looking at transfers, as long as no prefill is tried.
     pub(super) fn nothing_to_poll(&self) -> bool {
-        !self.rules.polls_each_turn() || !self.tree.as_ref().is_some_and(RadixTree::has_transfers)
+        !self.rules.polls_each_turn() || !self.tiered().is_some_and(RadixTree::has_transfers)
     }
 
     pub(super) fn start_loads(&mut self) {
-        if let Some(tree) = &mut self.tree {
+        if let Some(tree) = self.tree.as_mut().and_then(Cache::radix) {
             tree.start_loads();
         }
     }
 
     /// Puts what the host tier did into the log.
     pub(super) fn tell_host_events(&mut self) {
-        let Some(tree) = &mut self.tree else { return };
+        let Some(tree) = self.tree.as_mut().and_then(Cache::radix) else { return };
         for event in tree.take_host_events() {
             self.log.push(match event {
                 HostEvent::BackedUp { tokens, stored } => Decision::BackedUp { tokens, stored },
@@ -55,7 +64,8 @@ impl SglangScheduler {
     pub(super) fn load_back(&mut self, at: Idx) {
         let (request, prefix, hit) =
             (self.requests[at].id, self.requests[at].prefix, self.requests[at].host);
-        let Some(tree) = self.tree.as_mut().filter(|_| hit.len > 0) else { return };
+        let tree = self.tree.as_mut().filter(|_| hit.len > 0);
+        let Some(tree) = tree.and_then(Cache::radix) else { return };
         let mut loaded = 0;
         if let Some(tokens) = tree.begin_load(hit.node) {
             let part = Extend { have: prefix, want: prefix + tokens, last: None };
@@ -66,7 +76,7 @@ impl SglangScheduler {
             }
             self.tell_slots(&[at]);
             let slots = slots.and_then(|mut slots| slots.pop()).unwrap_or_default();
-            if let Some(tree) = &mut self.tree {
+            if let Some(tree) = self.tree.as_mut().and_then(Cache::radix) {
                 tree.end_load(hit.node, &slots);
             }
             loaded = slots.len();
@@ -85,7 +95,7 @@ impl SglangScheduler {
     ///
     /// Source: SGLang `HiRadixCache.evict`, an assertion.
     pub(super) fn host_death(&mut self) -> Option<Fatal> {
-        self.tree.as_mut()?.take_out_of_room().then(|| Fatal {
+        self.tree.as_mut()?.radix()?.take_out_of_room().then(|| Fatal {
             code: "host_out_of_slots",
             message:
                 "A node of the prefix cache could not be copied to the host before its eviction \

@@ -24,7 +24,8 @@ impl SglangScheduler {
             return Verdict::NoToken;
         }
         let states = self.states_with(at, budget);
-        let fits = ends_fit(&states, cur_rem - paged);
+        // Of two pools it would ask too little, and is left out.
+        let fits = self.config.swa.is_some() || ends_fit(&states, cur_rem - paged);
         budget.states = Some(states);
         if !fits {
             return Verdict::NoToken;

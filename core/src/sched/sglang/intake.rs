@@ -4,6 +4,7 @@ use super::{
     SglangScheduler,
     config::{MAX_POOL, PriorityOrder, TooLong, signed, unsigned},
     request::{Idx, Input, Request},
+    swa::WindowState,
 };
 use crate::{
     kv::{HostHit, NodeId, Runs},
@@ -49,7 +50,7 @@ impl SglangScheduler {
         let mut limit = asked.min(longest.saturating_sub(len).saturating_sub(1));
         if self.rules.limit_fits_pool() {
             let page = signed(self.config.page_size);
-            let pool = signed(self.config.slots());
+            let pool = signed(self.config.least_slots());
             // A prompt longer than the pool counts as the pool: the limit is 0 either way.
             let prompt = len.min(pool).unsigned_abs().next_multiple_of(self.config.page_size);
             limit = limit.max(0).min(pool - signed(prompt) - page - 1).max(0);
@@ -87,6 +88,7 @@ impl SglangScheduler {
             host: HostHit::NONE,
             inserted: 0,
             protected: 0,
+            window: WindowState::default(),
             chunks: 0,
             retracted: false,
             row: None,

@@ -1,8 +1,13 @@
 //! Slots, rows and the prefix cache of requests: taken, stored, given back.
 
-use super::{SglangScheduler, config::FinishKey, request::Idx};
+use super::{
+    SglangScheduler,
+    cache::{Cache, Slots},
+    config::FinishKey,
+    request::Idx,
+};
 use crate::{
-    kv::{Inserted, NodeId, RadixTree, Runs, SlotChange},
+    kv::{Inserted, Mark, NodeId, Runs, SlotChange},
     sched::{Decision, Fatal, Finish},
 };
 
@@ -26,18 +31,21 @@ pub(super) enum Stored {
 
 impl SglangScheduler {
     pub(super) fn evictable(&self) -> u64 {
-        self.tree.as_ref().map_or(0, RadixTree::evictable)
+        self.tree.as_ref().map_or(0, Cache::evictable)
     }
 
-    /// Slots that are free or can be.
+    /// Slots that are free or can be; of two pools the smaller sum.
     pub(super) fn reachable(&self) -> u64 {
-        self.slots.available() + self.evictable()
+        self.reachable_in_each().least()
     }
 
     /// Makes room for `count` slots, if there is less.
     ///
     /// Source: SGLang `evict_from_tree_cache`.
     pub(super) fn evict_if_short(&mut self, count: u64) {
+        if matches!(self.slots, Slots::Two(_)) {
+            return self.evict_from_both(count);
+        }
         let missing = count.saturating_sub(self.slots.available());
         if missing > 0 {
             self.evict(if self.rules.evicts_shortfall() { missing } else { count });
@@ -45,25 +53,24 @@ impl SglangScheduler {
     }
 
     pub(super) fn evict(&mut self, asked: u64) {
-        let Some(tree) = &mut self.tree else { return };
+        let Some(tree) = self.tree.as_mut().and_then(Cache::radix) else { return };
         let before = self.slots.available();
         for slots in tree.evict(asked) {
             self.slots.free(&slots);
         }
         let freed = self.slots.available() - before;
         self.tell_host_events();
-        self.log.push(Decision::Evicted { asked, freed });
+        self.log.push(Decision::Evicted { asked, freed, window: None });
     }
 
-    pub(super) fn lock(&mut self, node: NodeId) {
-        if let Some(tree) = &mut self.tree {
-            tree.lock(node);
-        }
+    /// Returns what [`Self::unlock`] needs.
+    pub(super) fn lock(&mut self, node: NodeId) -> Option<Mark> {
+        self.tree.as_mut()?.lock(node)
     }
 
-    pub(super) fn unlock(&mut self, node: NodeId) {
+    pub(super) fn unlock(&mut self, node: NodeId, mark: Option<Mark>) {
         if let Some(tree) = &mut self.tree {
-            tree.unlock(node);
+            tree.unlock(node, mark);
         }
     }
 
@@ -71,6 +78,7 @@ impl SglangScheduler {
     ///
     /// Source: SGLang `alloc_for_decode`.
     pub(super) fn decode_slots(&mut self, members: &[Idx]) -> Result<(), Fatal> {
+        self.leave_window_in_decode(members);
         self.evict_if_short(members.len() as u64 * self.config.page_size);
         if self.slots.counts_only() {
             return self.decode_counted(members);
@@ -141,6 +149,9 @@ impl SglangScheduler {
             self.slots.free(&slots);
             return slots.len();
         }
+        if self.has_swa_tree() {
+            return self.release_hybrid(at, &slots, keep);
+        }
         let lost = own.saturating_sub(protected);
         if self.rules.inserts_in_place() {
             self.requests[at].slots = slots;
@@ -151,7 +162,7 @@ impl SglangScheduler {
             let (slots, from) = (std::mem::take(&mut request.slots), request.protected);
             let node = request.node;
             self.slots.free(&slots.slice(from, own));
-            self.unlock(node);
+            self.unlock(node, None);
             return lost;
         }
         let key = self.finish_key(at, own);
@@ -163,7 +174,7 @@ impl SglangScheduler {
             Keep::Nothing => self.slots.free(&slots.slice(protected, key)),
         }
         self.slots.free(&slots.slice(key, own));
-        self.unlock(node);
+        self.unlock(node, None);
         lost
     }
 
@@ -185,7 +196,7 @@ impl SglangScheduler {
         let request = &self.requests[at];
         let (ids, slots) = (request.ids.cursor().limit(key), slots.cursor().limit(key));
         let (namespace, priority) = (request.namespace, request.priority.unwrap_or(0));
-        let Some(tree) = &mut self.tree else {
+        let Some(tree) = self.tree.as_mut().and_then(Cache::radix) else {
             return Inserted { node: NodeId::ROOT, present: 0, ends: Vec::new() };
         };
         let counted = match stored {
@@ -202,25 +213,33 @@ impl SglangScheduler {
     /// Stores what a request has computed and goes on with the tree's slots: after its prefill, or between
     /// two chunks.
     ///
+    /// # Errors
+    ///
+    /// [`Fatal`] where the prefix cache of a hybrid dies (see [`Self::cache_unfinished_hybrid`]).
+    ///
     /// Source: SGLang `RadixCache.cache_unfinished_req`.
-    pub(super) fn cache_unfinished(&mut self, at: Idx, stored: Stored) {
+    pub(super) fn cache_unfinished(&mut self, at: Idx, stored: Stored) -> Result<(), Fatal> {
         let fill = self.requests[at].fill;
-        self.requests[at].prefix = fill;
+        let held = std::mem::replace(&mut self.requests[at].prefix, fill);
         if self.tree.is_none() {
-            return;
+            return Ok(());
+        }
+        if self.has_swa_tree() {
+            return self.cache_unfinished_hybrid(at, held);
         }
         if self.rules.inserts_in_place() {
             self.checkpoint(at, fill, stored);
-            return;
+            return Ok(());
         }
         let key = self.whole_pages(fill);
         let slots = std::mem::take(&mut self.requests[at].slots);
         let present = self.insert(at, key, &slots, stored).present;
         self.slots.free(&slots.slice(self.requests[at].protected, present));
         let request = &self.requests[at];
-        let Some(tree) = &mut self.tree else { return };
+        let Some(tree) = &mut self.tree else { return Ok(()) };
         let found = tree.match_prefix(request.namespace, request.ids.cursor().limit(key));
         self.move_to(at, found.node, key, &slots);
+        Ok(())
     }
 
     /// Puts the tree's slots in place of the request's own up to `key`, and its lock on `node`.
@@ -232,7 +251,7 @@ impl SglangScheduler {
         request.slots = row;
         request.protected = key;
         let old = std::mem::replace(&mut request.node, node);
-        tree.unlock(old);
+        tree.unlock(old, None);
         tree.lock(node);
     }
 
@@ -254,7 +273,8 @@ impl SglangScheduler {
         }
         let prompt = self.whole_pages(self.requests[at].prompt_len);
         let request = &self.requests[at];
-        if let Some(tree) = self.tree.as_mut().filter(|_| 0 < prompt && prompt < key) {
+        let tree = self.tree.as_mut().filter(|_| 0 < prompt && prompt < key);
+        if let Some(tree) = tree.and_then(Cache::radix) {
             let priority = request.priority.unwrap_or(0).saturating_add(1);
             let ids = request.ids.cursor().limit(prompt);
             // That the prompt is stored once more is no hit of it.
@@ -265,20 +285,25 @@ impl SglangScheduler {
     }
 
     /// Stores the computed part of the request whose prompt goes on; to 0.5.8 its row is given back.
-    pub(super) fn stash_chunked(&mut self) {
-        let Some(at) = self.chunked else { return };
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::cache_unfinished`].
+    pub(super) fn stash_chunked(&mut self) -> Result<(), Fatal> {
+        let Some(at) = self.chunked else { return Ok(()) };
         if self.requests[at].aborting && self.rules.abort_stops_chunks() {
             self.chunked = None;
             self.release(at, Keep::Cached);
             self.end(at, Finish::Abort);
-            return;
+            return Ok(());
         }
-        self.cache_unfinished(at, Stored::Chunk);
+        self.cache_unfinished(at, Stored::Chunk)?;
         if !self.rules.chunks_keep_row()
             && let Some(row) = self.requests[at].row.take()
         {
             self.rows.give_back(row);
         }
+        Ok(())
     }
 }
 

@@ -1,14 +1,15 @@
 //! SGLang's scheduler: which requests are computed next, and whose slots are given to whom.
 //!
 //! The rules of 0.5.8 and 0.5.23 were learned by running the engine, step by step; `rules` says which
-//! release has which. One scheduler process with plain attention: window layers and speculative decoding
-//! have no place here yet. They would come as other forms of the pool (`memory`) and as a step between the
-//! queue and the budget (`prefill`).
+//! release has which. One scheduler process with plain attention or a sliding window in some layers (`swa`):
+//! speculative decoding has no place here yet. It would come as a step between the queue and the budget
+//! (`prefill`).
 //!
 //! Known and left as the engine has it: in 0.5.8 an idle server whose first request was refused for lack of
 //! slots idles for ever, and requests that were preempted for a batch that then failed are lost.
 
 mod budget;
+mod cache;
 mod config;
 mod decode;
 mod detail;
@@ -24,12 +25,13 @@ mod ratio;
 mod request;
 mod results;
 mod rules;
+mod swa;
 #[cfg(test)]
 mod tests;
 
 pub use config::{
     ConfigError, FinishKey, LoopKind, MixedChunk, PrefixCache, PriorityOptions, PriorityOrder,
-    QueuePolicy, SglangConfig, TooLong,
+    QueuePolicy, SglangConfig, SwaOptions, TooLong,
 };
 pub use detail::{BudgetView, Consideration, Considered, Placed, Preemption, TurnDetail, Verdict};
 pub use ratio::NewTokenRatio;
@@ -37,14 +39,17 @@ pub use ratio::NewTokenRatio;
 use std::collections::{BTreeMap, VecDeque};
 
 use self::{
+    cache::{Cache, Slots},
     request::{Idx, Slab},
     rules::Rules,
 };
 use super::{
-    Batch, Decision, Deferral, Fatal, LogDetail, Mode, NewRequest, RequestId, Row, Scheduler, Turn,
-    Usage,
+    Batch, Decision, Deferral, Fatal, LogDetail, Mode, NewRequest, PoolUse, RequestId, Row,
+    Scheduler, Turn, Usage,
 };
-use crate::kv::{RadixTree, RequestRows, Runs, SlotAllocator, TreeOptions};
+use crate::kv::{
+    PerPool, RadixTree, RequestRows, Runs, SlotAllocator, SwaAllocator, SwaTree, TreeOptions,
+};
 
 /// A batch that was launched.
 #[derive(Clone, Debug)]
@@ -68,6 +73,8 @@ pub struct StateView {
     pub evictable: u64,
     /// Slots of the prefix cache that running requests use.
     pub protected: u64,
+    /// The window pool of a hybrid model; the figures above are the full pool's.
+    pub window: Option<PoolUse>,
     /// The new-token ratio.
     pub new_token_ratio: f64,
     /// Whether the running batch is closed to new requests.
@@ -85,8 +92,8 @@ pub struct StateView {
 pub struct SglangScheduler {
     config: SglangConfig,
     rules: Rules,
-    slots: SlotAllocator,
-    tree: Option<RadixTree>,
+    slots: Slots,
+    tree: Option<Cache>,
     rows: RequestRows,
     requests: Slab,
     by_id: BTreeMap<RequestId, Idx>,
@@ -121,19 +128,30 @@ impl SglangScheduler {
         config.check()?;
         let rules = Rules::of(config.version);
         let page_size = config.page_size;
-        let tree = match config.prefix_cache {
-            PrefixCache::Radix(eviction) => {
+        let tree = match (config.prefix_cache, config.window_len()) {
+            (PrefixCache::Off, _) => None,
+            // A hybrid's cache knows neither strategies nor a host tier.
+            (_, Some(window)) => Some(Cache::Swa(SwaTree::new(page_size, window))),
+            (PrefixCache::Radix(eviction), None) => {
                 let clock = rules.tree_clock();
-                Some(RadixTree::new(TreeOptions { page_size, eviction, clock }))
+                Some(Cache::Radix(RadixTree::new(TreeOptions { page_size, eviction, clock })))
             }
-            PrefixCache::Hierarchical(eviction, host) => {
+            (PrefixCache::Hierarchical(eviction, host), None) => {
                 let clock = rules.tiered_tree_clock();
-                Some(RadixTree::with_host(TreeOptions { page_size, eviction, clock }, host))
+                let options = TreeOptions { page_size, eviction, clock };
+                Some(Cache::Radix(RadixTree::with_host(options, host)))
             }
-            PrefixCache::Off => None,
+        };
+        let (page, order) = (config.page_size, rules.page_free());
+        let slots = match config.swa {
+            Some(swa) => {
+                let tokens = PerPool { full: config.pool_tokens, window: swa.pool_tokens };
+                Slots::Two(SwaAllocator::new(tokens, page, order))
+            }
+            None => Slots::One(SlotAllocator::new(config.pool_tokens, page, order)),
         };
         Ok(Self {
-            slots: SlotAllocator::new(config.pool_tokens, config.page_size, rules.page_free()),
+            slots,
             tree,
             rows: RequestRows::new(config.request_rows, rules.row_order()),
             ratio: NewTokenRatio::new(config.conservativeness),
@@ -175,12 +193,13 @@ impl SglangScheduler {
         StateView {
             available: self.slots.available(),
             evictable: self.evictable(),
-            protected: self.tree.as_ref().map_or(0, RadixTree::protected),
+            protected: self.tree.as_ref().map_or(0, Cache::protected),
+            window: self.window_use(),
             new_token_ratio: self.ratio.now(),
             batch_is_full: self.batch_is_full,
             free_rows: self.rows.available(),
-            host_available: self.tree.as_ref().map_or(0, RadixTree::host_available),
-            pending_writes: self.tree.as_ref().map_or(0, RadixTree::pending_writes),
+            host_available: self.tiered().map_or(0, RadixTree::host_available),
+            pending_writes: self.tiered().map_or(0, RadixTree::pending_writes),
         }
     }
 
@@ -208,7 +227,7 @@ impl SglangScheduler {
             self.acknowledge_transfers();
         }
         let before = self.chunked;
-        self.stash_chunked();
+        self.stash_chunked()?;
         self.merge_last(before);
         if self.rules.filters_each_turn() {
             self.filter_running();
@@ -283,11 +302,12 @@ impl SglangScheduler {
     /// Work of a turn without a batch.
     ///
     /// Source: SGLang `Scheduler.self_check_during_idle`.
-    fn idle(&mut self) {
+    fn idle(&mut self) -> Result<(), Fatal> {
         let empty = self.waiting.is_empty() && self.running.is_empty();
         if empty || !self.rules.idle_means_empty() {
             self.ratio.reset();
         }
+        self.check_hybrid()
     }
 }
 
@@ -329,10 +349,10 @@ impl Scheduler for SglangScheduler {
     fn complete(&mut self, log: &mut Vec<Decision>) -> Result<(), Fatal> {
         if self.results_due() > 0 {
             if let Some(batch) = self.results.pop_front() {
-                self.process(&batch);
+                self.process(&batch)?;
             }
         } else if self.current.is_none() {
-            self.idle();
+            self.idle()?;
         }
         self.last = self.current.take();
         self.sweep();
@@ -359,6 +379,7 @@ impl Scheduler for SglangScheduler {
             pool: self.config.slots(),
             available: self.slots.available(),
             evictable: self.evictable(),
+            window: self.window_use().map(PoolUse::within_pool),
             running: running.count() as u64,
             waiting: self.waiting.len() as u64,
         }

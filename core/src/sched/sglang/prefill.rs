@@ -206,7 +206,7 @@ impl SglangScheduler {
         }
         // Under the lock the prefix no longer counts as evictable.
         let node = self.requests[at].node;
-        self.lock(node);
+        let held = self.lock(node);
         let part = if wanted >= self.rem_total(budget) {
             Err(Verdict::NoToken)
         } else {
@@ -216,12 +216,13 @@ impl SglangScheduler {
         let verdict = match part {
             Ok(part) => {
                 self.admit(at, part, budget);
-                self.lock(self.requests[at].node);
+                let node = self.requests[at].node;
+                self.requests[at].window.mark = self.lock(node);
                 Ok(())
             }
             Err(verdict) => Err(verdict),
         };
-        self.unlock(node);
+        self.unlock(node, held);
         verdict.err().unwrap_or_else(|| self.verdict(budget))
     }
 
@@ -325,6 +326,7 @@ impl SglangScheduler {
     }
 
     fn take_slots(&mut self, list: &[Idx]) -> Result<(), Fatal> {
+        self.leave_window_in_prefill(list);
         let tokens: u64 = list.iter().map(|at| self.requests[*at].extend).sum();
         let page = self.config.page_size;
         let pages = if page == 1 { 0 } else { list.len() as u64 * page };

@@ -31,7 +31,7 @@ impl SglangScheduler {
             let slots = self.release(at, Keep::Nothing);
             self.log.push(Decision::Preempted { request: id, by: request, outputs, slots });
             self.evict_if_short((size - released) * RETRACT_STEPS);
-            self.requests[at].reset();
+            self.reset(at);
         }
         budget.preempted.extend(victims);
         true

@@ -1,6 +1,6 @@
 //! Requests inside the scheduler.
 
-use super::config::signed;
+use super::{config::signed, swa::WindowState};
 use crate::{
     kv::{HostHit, NodeId, Run, Runs},
     sched::{EosRule, Finish, OutputIds, RequestId},
@@ -58,6 +58,8 @@ pub(super) struct Request {
     pub(super) inserted: u64,
     /// Leading tokens that the prefix cache owns (`cache_protected_len`).
     pub(super) protected: u64,
+    /// What it remembers of its window slots, in a hybrid.
+    pub(super) window: WindowState,
     /// Chunks in flight whose sampled token counts for nothing (`is_chunked`).
     pub(super) chunks: u32,
     /// Retracted and not yet back (`is_retracted`).
@@ -117,6 +119,7 @@ impl Request {
         self.node = NodeId::ROOT;
         self.inserted = 0;
         self.protected = 0;
+        self.window.mark = None;
         self.retracted = true;
         self.chunks = 0;
         self.row = None;

@@ -5,13 +5,16 @@ use super::{
     memory::{Keep, Stored},
     request::Idx,
 };
-use crate::sched::{Decision, EosRule, Finish, Mode};
+use crate::sched::{Decision, EosRule, Fatal, Finish, Mode};
 
 impl SglangScheduler {
     /// Processes one token of each member, in batch order.
     ///
     /// Source: SGLang `process_batch_result_prefill`, `process_batch_result_decode`.
-    pub(super) fn process(&mut self, batch: &Launched) {
+    /// # Errors
+    ///
+    /// As [`Self::cache_unfinished`].
+    pub(super) fn process(&mut self, batch: &Launched) -> Result<(), Fatal> {
         let decode = batch.mode == Mode::Decode;
         if decode {
             self.slots.begin_group();
@@ -31,12 +34,13 @@ impl SglangScheduler {
                 self.release(*at, Keep::Cached);
                 self.end(*at, finish);
             } else if place < batch.decode_from {
-                self.cache_unfinished(*at, Stored::Whole);
+                self.cache_unfinished(*at, Stored::Whole)?;
             }
         }
         if decode {
             self.slots.end_group();
         }
+        Ok(())
     }
 
     /// Notes the sampled token; says whether it is the last.

@@ -126,6 +126,25 @@ impl Rules {
         self.late()
     }
 
+    /// An idle server counts its window pool and ends itself where that does not add up. Source: 0.5.8
+    /// `SchedulerRuntimeCheckerMixin`; later releases were not run with one.
+    pub(super) const fn counts_window_when_idle(self) -> bool {
+        !self.late()
+    }
+
+    /// A finished request whose window slots are all gone is cached nevertheless, and counted as if it had
+    /// them (pages longer than the window). Source: 0.5.8 `SWARadixCache._insert_helper`; later releases
+    /// keep count, which is taken as not caching it.
+    pub(super) const fn caches_without_window(self) -> bool {
+        !self.late()
+    }
+
+    /// A retracted request forgets what it gave back of its window and how often it was decoded. Source:
+    /// 0.5.23 `Req.reset_for_retract`; 0.5.8 keeps both, so that its next life gives back too early.
+    pub(super) const fn forgets_window(self) -> bool {
+        self.late()
+    }
+
     /// Order in which pages return. Source: `PagedTokenToKVPoolAllocator.free`.
     pub(super) const fn page_free(self) -> PageFree {
         if self.late() { PageFree::InPlace } else { PageFree::Ascending }

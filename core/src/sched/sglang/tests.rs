@@ -7,7 +7,7 @@ use super::*;
 use crate::{
     kv::{EvictionPolicy, HostTierOptions, Run, Runs, WritePolicy},
     policy::sglang::version::Version,
-    sched::{EosRule, Finish},
+    sched::{EosRule, Finish, OutputIds},
 };
 use proptest::prelude::*;
 
@@ -66,6 +66,9 @@ fn live_telling(
         life.scheduler.check_slots();
         life.end = life.scheduler.complete(&mut life.log);
         life.scheduler.check_slots();
+        if life.end.is_err() {
+            return life;
+        }
         // Idle with everything processed is idle for ever.
         if turn >= last && (life.scheduler.is_done() || idle > 4) {
             break;
@@ -86,7 +89,7 @@ impl SglangScheduler {
                 pages.extend((first < end).then(|| Run { first, len: end - first }));
             }
         };
-        let tree = self.tree.as_ref().map(RadixTree::all_slots).unwrap_or_default();
+        let tree = self.tree.as_ref().map(Cache::all_slots).unwrap_or_default();
         assert_eq!(tree.len(), self.evictable() + self.state().protected);
         note(&tree);
         for at in self.by_id.values() {
@@ -94,7 +97,11 @@ impl SglangScheduler {
             note(&request.slots.slice(request.protected, request.slots.len()));
             assert_eq!(request.row.is_some(), !request.slots.is_empty());
         }
-        let Some(free) = self.slots.free_list() else { return };
+        let free = match &self.slots {
+            Slots::One(slots) => slots,
+            Slots::Two(slots) => slots.full(),
+        };
+        let Some(free) = free.free_list() else { return };
         pages.extend(free.runs());
         pages.sort_unstable();
         let all = Runs::of(1, self.config.slots() / page);
@@ -106,6 +113,10 @@ impl SglangScheduler {
         let state = self.state();
         assert_eq!(state.available + state.evictable, self.config.slots());
         assert_eq!((state.protected, state.free_rows), (0, self.rows.total()));
+        if let Some(window) = state.window {
+            assert_eq!((window.used(), window.protected), (0, 0));
+            assert_eq!(window.available + window.evictable, window.pool);
+        }
         assert!(self.by_id.is_empty());
     }
 }
@@ -391,6 +402,10 @@ prop_compose! {
         conservativeness in prop_oneof![Just(1.0), Just(0.01)],
         loop_kind in prop_oneof![Just(LoopKind::Normal), Just(LoopKind::Overlap)],
         mixed_chunk in prop_oneof![3 => Just(MixedChunk::Off), 1 => Just(MixedChunk::On)],
+        swa in prop_oneof![
+            2 => Just(None),
+            1 => (30_u64..130, 1_u64..60).prop_map(Some),
+        ],
         cache in prop_oneof![
             3 => Just(PrefixCache::Radix(EvictionPolicy::Lru)),
             1 => Just(PrefixCache::Radix(EvictionPolicy::Mru)),
@@ -408,6 +423,11 @@ prop_compose! {
             loop_kind,
             mixed_chunk,
             prefix_cache: cache,
+            swa: swa.map(|(percent, window)| SwaOptions {
+                // A page is no longer than the window, so that the books close.
+                window: window.max(page),
+                pool_tokens: (pool * percent / 100).max(3 * page + 16),
+            }),
             ..SglangConfig::new(version, pool, 4096)
         }
     }
@@ -419,7 +439,7 @@ type Shape = (u64, u64, u64, u64, u64);
 /// Requests that fit the pool alone, so that nothing but the rules decides about them.
 fn requests(shapes: &[Shape], config: &SglangConfig) -> Vec<(u64, NewRequest)> {
     // A prompt that leaves less than a page of the pool is never admitted by 0.5.23.
-    let most = config.slots().saturating_sub(2 * config.page_size + 8);
+    let most = config.least_slots().saturating_sub(2 * config.page_size + 8);
     let one = |(id, shape): (usize, &Shape)| {
         let (turn, family, shared, own, outputs) = *shape;
         let mut prompt = Runs::of(family * 10_000, shared);
@@ -449,10 +469,13 @@ proptest! {
             && config.loop_kind == LoopKind::Overlap
             && config.version != V23;
         let mixes = config.mixed_chunk == MixedChunk::On && config.chunked_prefill_size.is_some();
+        // Two pools are asked for a page a request more than their budget knows of, and a chunk that
+        // memory cut may end in the page that it began in.
+        let asks_more = config.swa.is_some() && config.page_size > 1;
         // Transfers lock slots until they are looked at, and a host tier smaller than the pool may have no
         // room for what an eviction must copy.
         let tiered = matches!(config.prefix_cache, PrefixCache::Hierarchical(..));
-        let may_die = mixes || miscounts || tiered;
+        let may_die = mixes || miscounts || asks_more || tiered;
         if let Err(fatal) = &life.end {
             prop_assert!(may_die, "{fatal}");
             return Ok(());
@@ -539,5 +562,93 @@ proptest! {
             life.scheduler.cached_slots().values().collect();
         prop_assert!(cached.is_subset(&held));
         prop_assert!(!life.scheduler.is_done() || life.end.is_err() || cached == held, "lost");
+    }
+}
+
+mod swa {
+    use super::*;
+
+    fn hybrid(pool: u64, window_pool: u64, window: u64) -> SglangConfig {
+        SglangConfig {
+            swa: Some(SwaOptions { pool_tokens: window_pool, window }),
+            loop_kind: LoopKind::Normal,
+            ..SglangConfig::new(V8, pool, 4096)
+        }
+    }
+
+    #[test]
+    fn what_leaves_the_window_is_given_back_before_the_request_ends() {
+        // Two times 250 tokens do not fit 300 window slots; with a window of 16 they need not.
+        for cache in [PrefixCache::Radix(EvictionPolicy::Lru), PrefixCache::Off] {
+            let config = SglangConfig {
+                prefix_cache: cache,
+                conservativeness: 0.01,
+                ..hybrid(600, 300, 16)
+            };
+            let arrivals = [(0, plain(0, 0, 50, 200)), (0, plain(1, 5000, 50, 200))];
+            let life = live(config, &arrivals, 400);
+            let both = [(0, 200, Finish::Length), (1, 200, Finish::Length)];
+            assert_eq!(finishes(&life.log), both);
+            let retracted = |d: &Decision| matches!(d, Decision::Retracted { .. });
+            assert!(!life.log.iter().any(retracted));
+            assert!(life.batches.iter().any(|batch| batch.rows.len() == 2));
+            life.scheduler.check_all_back();
+            let window = life.scheduler.usage().window.unwrap();
+            // The prompt and the end of an answer are cached with their window slots, the middle without.
+            let cached = if cache == PrefixCache::Off { 0 } else { 50 + 16 };
+            let most = 2 * (cached + 16);
+            assert!((2 * cached..=most).contains(&window.evictable), "{}", window.evictable);
+        }
+    }
+
+    #[test]
+    fn the_smaller_pool_limits_requests() {
+        let life = live(hybrid(1000, 100, 16), &[(0, plain(0, 0, 50, 200))], 400);
+        assert_eq!(finishes(&life.log), [(0, 48, Finish::Length)]);
+        let life = live(hybrid(1000, 100, 16), &[(0, plain(0, 0, 94, 200))], 400);
+        assert_eq!(finishes(&life.log), [(0, 1, Finish::Abort)]);
+    }
+
+    #[test]
+    fn outputs_are_found_again() {
+        // The window has left the first 17 outputs: with fewer than 16 after them only the prompt is found.
+        for (outputs, found) in [(30, 50), (32, 50), (33, 83), (39, 89)] {
+            let mut next = Runs::of(0, 50);
+            next.extend(&OutputIds::default().outputs(RequestId(0), outputs));
+            next.extend(&Runs::of(7000, 5));
+            let next = NewRequest::plain(RequestId(1), next, 2);
+            let life = live(hybrid(1000, 800, 16), &[(0, plain(0, 0, 50, 40)), (60, next)], 100);
+            let prefix = life.log.iter().find_map(|decision| match decision {
+                Decision::Admitted { request: RequestId(1), prefix, .. } => Some(*prefix),
+                _ => None,
+            });
+            assert_eq!(prefix, Some(found), "{outputs}");
+        }
+    }
+
+    #[test]
+    fn a_page_longer_than_the_window_ends_0_5_8_when_it_is_idle() {
+        // The answer's window slots are all gone when it is cached.
+        let config = |version| SglangConfig {
+            page_size: 16,
+            version,
+            swa: Some(SwaOptions { pool_tokens: 320, window: 2 }),
+            ..hybrid(400, 320, 2)
+        };
+        let arrivals: Vec<_> =
+            (0..16).map(|id| (id * 60, plain(id, 1000 * id, 5, 20 + id))).collect();
+        let life = live(config(V8), &arrivals, 2000);
+        assert_eq!(life.end.map_err(|fatal| fatal.code), Err("memory_leak"));
+        let life = live(config(V23), &arrivals, 2000);
+        assert_eq!(life.end, Ok(()));
+        life.scheduler.check_all_back();
+    }
+
+    #[test]
+    fn a_window_of_nothing_is_refused() {
+        for (pool, window) in [(0, 16), (100, 0), (100, 1 << 50), (1 << 50, 16)] {
+            let refused = SglangScheduler::new(hybrid(1000, pool, window)).err();
+            assert_eq!(refused, Some(ConfigError::Window { pool, window, page: 1 }));
+        }
     }
 }
