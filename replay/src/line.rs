@@ -11,9 +11,9 @@ use std::io::{self, Write};
 #[derive(Debug, Default)]
 pub(crate) struct Line {
     /// `,"kind":…` and the decided fields, with the rank before them.
-    decided: String,
+    decided: Vec<u8>,
     /// The measured fields, each after a comma.
-    measured: String,
+    measured: Vec<u8>,
 }
 
 impl Line {
@@ -22,21 +22,21 @@ impl Line {
         self.decided.clear();
         self.measured.clear();
         if let Some(rank) = record.rank {
-            self.decided.push_str(",\"rank\":");
+            self.decided.extend_from_slice(b",\"rank\":");
             integer(&mut self.decided, i128::from(rank.0));
         }
-        self.decided.push_str(",\"kind\":\"");
-        self.decided.push_str(record.kind);
-        self.decided.push('"');
+        self.decided.extend_from_slice(b",\"kind\":\"");
+        self.decided.extend_from_slice(record.kind.as_bytes());
+        self.decided.push(b'"');
         for field in &record.fields {
             let out = match field.digest {
                 Digest::Decisions => &mut self.decided,
                 Digest::Full => &mut self.measured,
             };
             // Names of kinds and fields are plain words.
-            out.push_str(",\"");
-            out.push_str(field.name);
-            out.push_str("\":");
+            out.extend_from_slice(b",\"");
+            out.extend_from_slice(field.name.as_bytes());
+            out.extend_from_slice(b"\":");
             value(out, &field.value);
         }
     }
@@ -44,7 +44,7 @@ impl Line {
     /// What the `decisions` digest covers, part by part.
     pub(crate) fn decision_parts(&self, mut take: impl FnMut(&[u8])) {
         take(b"{");
-        take(self.decided.as_bytes().get(1..).unwrap_or_default());
+        take(self.decided.get(1..).unwrap_or_default());
         take(b"}\n");
     }
 
@@ -53,8 +53,8 @@ impl Line {
         let mut digits = [0; DIGITS];
         take(b"{\"seq\":");
         take(decimal(seq, &mut digits));
-        take(self.decided.as_bytes());
-        if let Some(measured) = self.measured.as_bytes().get(1..) {
+        take(&self.decided);
+        if let Some(measured) = self.measured.get(1..) {
             take(b",\"measured\":{");
             take(measured);
             take(b"}");
@@ -90,36 +90,49 @@ fn decimal(mut n: u64, digits: &mut [u8; DIGITS]) -> &[u8] {
     }
 }
 
-fn integer(out: &mut String, n: i128) {
+fn integer(out: &mut Vec<u8>, n: i128) {
     // As in the log: beyond 64 bits it stays at the limit.
     let n = i64::try_from(n).unwrap_or(i64::MAX);
     if n < 0 {
-        out.push('-');
+        out.push(b'-');
     }
     let mut digits = [0; DIGITS];
-    let text = decimal(n.unsigned_abs(), &mut digits);
-    out.extend(text.iter().map(|digit| char::from(*digit)));
+    out.extend_from_slice(decimal(n.unsigned_abs(), &mut digits));
 }
 
-fn value(out: &mut String, value: &Value) {
+fn text(out: &mut Vec<u8>, text: &str) {
+    let plain = |byte: u8| byte >= 0x20 && byte != b'"' && byte != b'\\';
+    if text.bytes().all(plain) {
+        out.push(b'"');
+        out.extend_from_slice(text.as_bytes());
+        out.push(b'"');
+        return;
+    }
+    let mut escaped = String::new();
+    write_text(&mut escaped, text);
+    out.extend_from_slice(escaped.as_bytes());
+}
+
+fn value(out: &mut Vec<u8>, value: &Value) {
     match value {
         Value::Int(n) => integer(out, *n),
-        Value::Float(x) if x.is_finite() => out.push_str(&pyfloat::repr(*x)),
-        Value::Float(x) => write_text(out, &format!("float:{x}")),
-        Value::Flag(flag) => out.push_str(if *flag { "true" } else { "false" }),
-        Value::Text(text) => write_text(out, text),
-        Value::Null => write_text(out, "unknown"),
+        Value::Float(x) if x.is_finite() => out.extend_from_slice(pyfloat::repr(*x).as_bytes()),
+        Value::Float(x) => text(out, &format!("float:{x}")),
+        Value::Flag(flag) => {
+            out.extend_from_slice(if *flag { b"true".as_slice() } else { b"false" })
+        }
+        Value::Text(words) => text(out, words),
+        Value::Null => text(out, "unknown"),
         Value::Ints(list) => {
-            out.push('[');
+            out.push(b'[');
             for (at, n) in list.iter().enumerate() {
                 if at > 0 {
-                    out.push(',');
+                    out.push(b',');
                 }
                 let mut digits = [0; DIGITS];
-                let text = decimal(*n, &mut digits);
-                out.extend(text.iter().map(|digit| char::from(*digit)));
+                out.extend_from_slice(decimal(*n, &mut digits));
             }
-            out.push(']');
+            out.push(b']');
         }
     }
 }

@@ -18,7 +18,7 @@ pub(super) struct Play {
 }
 
 /// Most passes that are remembered.
-const MOST: usize = 1 << 12;
+const MOST: usize = 1 << 15;
 
 /// Passes by what their tapes depend on. All were played in the state that the allocators are in.
 #[derive(Debug, Default)]

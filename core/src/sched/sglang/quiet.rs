@@ -78,6 +78,9 @@ impl SglangScheduler {
     /// Pages that the running requests take from turn `from` up to turn `to`, counted from now.
     fn pages_taken(&self, from: u64, to: u64) -> u64 {
         let page = self.config.page_size;
+        if page == 1 {
+            return (to - from) * self.running.len() as u64;
+        }
         let taken = |at: &Idx| {
             let len = self.requests[*at].slots.len();
             (len + to).div_ceil(page) - (len + from).div_ceil(page)

@@ -578,14 +578,15 @@ mod swa {
 
     #[test]
     fn what_leaves_the_window_is_given_back_before_the_request_ends() {
-        // Two times 250 tokens do not fit 300 window slots; with a window of 16 they need not.
+        // Two times 250 tokens do not fit 330 window slots; with a window of 16 they need not. The second
+        // comes when the first is expected to make few tokens more.
         for cache in [PrefixCache::Radix(EvictionPolicy::Lru), PrefixCache::Off] {
             let config = SglangConfig {
                 prefix_cache: cache,
                 conservativeness: 0.01,
-                ..hybrid(600, 300, 16)
+                ..hybrid(600, 330, 16)
             };
-            let arrivals = [(0, plain(0, 0, 50, 200)), (0, plain(1, 5000, 50, 200))];
+            let arrivals = [(0, plain(0, 0, 50, 200)), (2, plain(1, 5000, 50, 200))];
             let life = live(config, &arrivals, 400);
             let both = [(0, 200, Finish::Length), (1, 200, Finish::Length)];
             assert_eq!(finishes(&life.log), both);
