@@ -1,5 +1,6 @@
 //! A tape as data: allocations of named buffers and their frees, in order.
 
+use super::cycle::{self, Cycle};
 use std::fmt;
 
 use crate::units::Bytes;
@@ -86,7 +87,11 @@ pub struct Peak {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Tape {
     events: Vec<Event>,
+    cycle: Option<Cycle>,
 }
+
+/// Equal layers from which on it pays to look for the end of their series.
+const LEAST_CYCLES: usize = 6;
 
 /// Rounding of a request. Source: `c10/cuda/CUDACachingAllocator`, `kMinBlockSize`.
 const BLOCK: u64 = 512;
@@ -97,8 +102,15 @@ fn rounded(bytes: Bytes) -> u64 {
 }
 
 impl Tape {
-    pub(super) const fn new(events: Vec<Event>) -> Self {
-        Self { events }
+    pub(super) fn new(events: Vec<Event>) -> Self {
+        let cycle = cycle::longest(&events, LEAST_CYCLES);
+        Self { events, cycle }
+    }
+
+    /// Its longest series of equal layers, if it has one of some length.
+    #[must_use]
+    pub const fn cycle(&self) -> Option<Cycle> {
+        self.cycle
     }
 
     /// The events in order. Every freed buffer was allocated before, once.

@@ -6,6 +6,7 @@
 mod blocks;
 mod buffers;
 mod collective;
+mod cycle;
 mod dense;
 mod embedding;
 mod event;
@@ -27,6 +28,7 @@ mod tests;
 mod vllm;
 mod vllm_sampler;
 
+pub use cycle::Cycle;
 pub use event::{Buffer, BufferId, Event, Live, Name, Peak, Tape};
 pub use indexer::{IndexerCall, IndexerForm, indexer};
 pub use logprobs::InputLogprobs;

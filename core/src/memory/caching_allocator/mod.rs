@@ -6,6 +6,7 @@
 
 mod block;
 mod capture;
+mod cycle;
 mod expandable;
 mod malloc;
 mod oom;

@@ -1,6 +1,6 @@
 //! An engine tape played through the allocator: which request fails, in which layer, what lived then.
 
-use super::{BlockId, CachingAllocator, MallocError, SegmentSource, StreamId};
+use super::{BlockId, CachingAllocator, MallocError, SegmentSource, StreamId, cycle::Layers};
 use crate::tape::{BufferId, Event, Name, Tape};
 
 /// A tape that ran into a failure. What it held is still held.
@@ -32,7 +32,14 @@ impl CachingAllocator {
     ) -> Result<Vec<(BufferId, BlockId)>, Box<TapeStopped>> {
         // Ids count from 0 in the order of allocation.
         let mut held: Vec<Option<BlockId>> = Vec::with_capacity(tape.events().len() / 2 + 1);
-        for (nth, event) in tape.events().iter().enumerate() {
+        let cycle = tape.cycle().filter(|_| self.repeats_exactly());
+        let mut layers = cycle.map(Layers::new);
+        let mut nth = 0;
+        while nth < tape.events().len() {
+            if let Some(layers) = &mut layers {
+                nth += layers.skip(self, nth, &mut held);
+            }
+            let Some(event) = tape.events().get(nth) else { break };
             match *event {
                 Event::Alloc { bytes, .. } if bytes.0 == 0 => held.push(None),
                 Event::Alloc { bytes, name, .. } => match self.malloc(source, bytes.0, stream) {
@@ -51,6 +58,7 @@ impl CachingAllocator {
                     }
                 }
             }
+            nth += 1;
         }
         Ok(living(&held))
     }
@@ -68,7 +76,7 @@ mod tests {
             moe::SharedExperts,
             shape::{AttentionShape, MlpNames, MoeShape, QkNorm, ShapeInputs},
         },
-        memory::caching_allocator::{CountingSource, Options, Setup, TorchVersion},
+        memory::caching_allocator::{CountingSource, History, Options, Setup, TorchVersion},
         tape::{
             self, Code, Experts, Family, LayerMlp, MarlinReduce, PrefillChunk, TapeModel,
             prefill_chunk,
@@ -162,6 +170,41 @@ mod tests {
         assert!(peak <= growing && growing < peak + peak / 10, "{peak} {growing}");
         // Half the chunk fits where the whole does not.
         assert!(over(gib(82), &founding(4096), "").is_ok());
+    }
+
+    /// Who keeps a history plays every layer; who keeps none stops where layers repeat.
+    #[test]
+    fn layers_that_repeat_are_as_if_played() {
+        let mut caches = [History::Off, History::All]
+            .map(|history| CachingAllocator::new(Setup { history, ..Setup::new(95 * GIB) }));
+        let mut devices = [CountingSource::new(2 * GIB), CountingSource::new(2 * GIB)];
+        assert!(founding(100).cycle().unwrap().times > 50);
+        // Large after small and back, and one that fails: every state of the cache is met.
+        for tokens in [100, 3000, 7, 1, 513, 4096, 2, 8192, 16_384, 5000, 64] {
+            let tape = founding(tokens);
+            let [off, all] = [0, 1].map(|at| {
+                let (cache, device) = (&mut caches[at], &mut devices[at]);
+                let outcome = match cache.play(device, &tape, StreamId(0)) {
+                    Ok(left) => Ok(left),
+                    Err(stopped) => {
+                        let name = (stopped.event, stopped.name.to_string());
+                        stopped.live.iter().for_each(|(_, block)| cache.free(*block).unwrap());
+                        Err(name)
+                    }
+                };
+                let addresses = outcome.as_ref().map(|left| {
+                    let of = |(id, block): &(BufferId, BlockId)| (*id, cache.place(*block).unwrap().address);
+                    left.iter().map(of).collect::<Vec<_>>()
+                });
+                let addresses = addresses.map_err(Clone::clone);
+                outcome.into_iter().flatten().for_each(|(_, block)| cache.free(block).unwrap());
+                cache.verify().unwrap();
+                let seen = (addresses, *cache.stats());
+                cache.reset_peaks();
+                seen
+            });
+            assert_eq!(off, all, "{tokens} tokens");
+        }
     }
 
     #[test]

@@ -23,6 +23,12 @@ impl Stat {
         }
     }
 
+    /// What was added and taken since `before` is so again, `times` times; the value is the same after each.
+    const fn repeat(&mut self, before: &Self, times: u64) {
+        self.allocated += (self.allocated - before.allocated) * times;
+        self.freed += (self.freed - before.freed) * times;
+    }
+
     #[inline]
     pub(super) const fn shrink(&mut self, by: u64) {
         self.current -= by;
@@ -59,6 +65,17 @@ pub struct Stats {
 }
 
 impl Stats {
+    /// What happened since `before` happens `times` times more, and each time ends as it began.
+    pub(super) const fn repeat(&mut self, before: &Self, times: u64) {
+        self.allocated.repeat(&before.allocated, times);
+        self.active.repeat(&before.active, times);
+        self.requested.repeat(&before.requested, times);
+        self.reserved.repeat(&before.reserved, times);
+        self.inactive_split.repeat(&before.inactive_split, times);
+        self.allocations.repeat(&before.allocations, times);
+        self.segments.repeat(&before.segments, times);
+    }
+
     /// Sets every peak to its current value (`reset_peak_memory_stats`).
     pub const fn reset_peaks(&mut self) {
         self.allocated.peak = self.allocated.current;

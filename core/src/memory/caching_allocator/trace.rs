@@ -102,6 +102,10 @@ impl Trace {
         Self { keep, now_us: 0, ring: VecDeque::new() }
     }
 
+    pub(super) const fn is_off(&self) -> bool {
+        self.keep == 0
+    }
+
     #[inline]
     pub(super) fn push(&mut self, action: Action, address: u64, size: u64, stream: StreamId) {
         if self.keep == 0 {
