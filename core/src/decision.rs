@@ -6,7 +6,7 @@ use crate::backend::Rank;
 #[derive(Clone, PartialEq, Debug)]
 pub enum Value {
     /// An amount; the field's name ends in its unit.
-    Int(i128),
+    Int(i64),
     /// A float that the engine decides by, written as its shortest round-trip decimal.
     Float(f64),
     /// A name.
@@ -20,14 +20,15 @@ pub enum Value {
 }
 
 impl From<u64> for Value {
+    /// Amounts beyond `i64::MAX`, which no machine has, stay at it.
     fn from(n: u64) -> Self {
-        Self::Int(i128::from(n))
+        Self::Int(i64::try_from(n).unwrap_or(i64::MAX))
     }
 }
 
 impl From<i64> for Value {
     fn from(n: i64) -> Self {
-        Self::Int(i128::from(n))
+        Self::Int(n)
     }
 }
 

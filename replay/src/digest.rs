@@ -41,7 +41,7 @@ impl Digester {
 
     /// Adds a decision at position `seq`.
     pub(crate) fn decision(&mut self, seq: u64, line: &Line) {
-        line.decision_parts(|part| self.decisions.update(part));
+        self.decisions.update(line.decision());
         line.parts(seq, |part| self.full.update(part));
     }
 

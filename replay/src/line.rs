@@ -7,10 +7,13 @@ use plimsoll_core::{
 };
 use std::io::{self, Write};
 
+/// How a line ends.
+const END: &[u8] = b"}\n";
+
 /// A line in its parts: what both digests cover, and what is measured.
 #[derive(Debug, Default)]
 pub(crate) struct Line {
-    /// `,"kind":…` and the decided fields, with the rank before them.
+    /// As the `decisions` digest covers it: rank, kind and the decided fields, with the line's end.
     decided: Vec<u8>,
     /// The measured fields, each after a comma.
     measured: Vec<u8>,
@@ -21,11 +24,13 @@ impl Line {
     pub(crate) fn set(&mut self, record: &Record) {
         self.decided.clear();
         self.measured.clear();
+        self.decided.push(b'{');
         if let Some(rank) = record.rank {
-            self.decided.extend_from_slice(b",\"rank\":");
-            integer(&mut self.decided, i128::from(rank.0));
+            self.decided.extend_from_slice(b"\"rank\":");
+            integer(&mut self.decided, i64::from(rank.0));
+            self.decided.push(b',');
         }
-        self.decided.extend_from_slice(b",\"kind\":\"");
+        self.decided.extend_from_slice(b"\"kind\":\"");
         self.decided.extend_from_slice(record.kind.as_bytes());
         self.decided.push(b'"');
         for field in &record.fields {
@@ -39,27 +44,36 @@ impl Line {
             out.extend_from_slice(b"\":");
             value(out, &field.value);
         }
+        self.decided.extend_from_slice(END);
     }
 
-    /// What the `decisions` digest covers, part by part.
-    pub(crate) fn decision_parts(&self, mut take: impl FnMut(&[u8])) {
-        take(b"{");
-        take(self.decided.get(1..).unwrap_or_default());
-        take(b"}\n");
+    /// What the `decisions` digest covers.
+    pub(crate) fn decision(&self) -> &[u8] {
+        &self.decided
     }
 
     /// The line with its end, part by part.
     pub(crate) fn parts(&self, seq: u64, mut take: impl FnMut(&[u8])) {
+        const SEQ: &[u8] = b"{\"seq\":";
+        let mut head = [0; SEQ.len() + DIGITS + 1];
         let mut digits = [0; DIGITS];
-        take(b"{\"seq\":");
-        take(decimal(seq, &mut digits));
-        take(&self.decided);
-        if let Some(measured) = self.measured.get(1..) {
-            take(b",\"measured\":{");
-            take(measured);
-            take(b"}");
+        let digits = decimal(seq, &mut digits);
+        let len = SEQ.len() + digits.len();
+        head[..SEQ.len()].copy_from_slice(SEQ);
+        head[SEQ.len()..len].copy_from_slice(digits);
+        head[len] = b',';
+        take(&head[..=len]);
+        let fields = self.decided.get(1..).unwrap_or_default();
+        match self.measured.get(1..) {
+            None => take(fields),
+            Some(measured) => {
+                take(fields.strip_suffix(END).unwrap_or(fields));
+                take(b",\"measured\":{");
+                take(measured);
+                take(b"}");
+                take(END);
+            }
         }
-        take(b"}\n");
     }
 
     /// Writes the line.
@@ -90,9 +104,7 @@ fn decimal(mut n: u64, digits: &mut [u8; DIGITS]) -> &[u8] {
     }
 }
 
-fn integer(out: &mut Vec<u8>, n: i128) {
-    // As in the log: beyond 64 bits it stays at the limit.
-    let n = i64::try_from(n).unwrap_or(i64::MAX);
+fn integer(out: &mut Vec<u8>, n: i64) {
     if n < 0 {
         out.push(b'-');
     }

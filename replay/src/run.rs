@@ -430,7 +430,7 @@ pub fn wire_record(record: &decision::Record) -> Record {
 
 fn wire_value(value: &Value) -> FieldValue {
     match value {
-        Value::Int(n) => FieldValue::from(i64::try_from(*n).unwrap_or(i64::MAX)),
+        Value::Int(n) => FieldValue::from(*n),
         Value::Float(x) => FieldValue::from(*x),
         Value::Flag(flag) => FieldValue::from(*flag),
         Value::Text(text) => FieldValue::from(text.as_str()),

@@ -193,7 +193,9 @@ mod tests {
                     }
                 };
                 let addresses = outcome.as_ref().map(|left| {
-                    let of = |(id, block): &(BufferId, BlockId)| (*id, cache.place(*block).unwrap().address);
+                    let of = |(id, block): &(BufferId, BlockId)| {
+                        (*id, cache.place(*block).unwrap().address)
+                    };
                     left.iter().map(of).collect::<Vec<_>>()
                 });
                 let addresses = addresses.map_err(Clone::clone);
