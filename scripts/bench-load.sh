@@ -16,14 +16,14 @@ if [ ! -x "$binary" ]; then cargo build --release --locked; fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# Job A: Poisson arrivals at 8 a second, lognormal lengths; OUT times longer answers on request.
+# job_a COUNT RATE TIMES FILE: Poisson arrivals at RATE a second, lognormal lengths, answers TIMES as long.
 job_a() {
-  python3 - "$1" "$2" >"$work/$3" <<'PY'
+  python3 - "$1" "$2" "$3" >"$work/$4" <<'PY'
 import json, random, sys
-count, times = int(sys.argv[1]), int(sys.argv[2])
+count, rate, times = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
 draw, at, block = random.Random(7), 0.0, 0
 for _ in range(count):
-    at += draw.expovariate(8)
+    at += draw.expovariate(rate)
     prompt = int(min(2048, max(4, draw.lognormvariate(4.62, 1.0))))
     answer = int(min(1024, max(4, draw.lognormvariate(5.52, 0.85)))) * times
     blocks = (prompt + 511) // 512
@@ -71,10 +71,11 @@ replay([sys.argv[1]], extra_engine_args=engine, trace_format="mooncake", trace_b
 PY
 }
 
-job_a 100000 1 job-a.jsonl
+job_a 100000 8 1 job-a.jsonl
 scenario job-a job-a.jsonl "H100 SXM 80GB"
-job_a 20000 1 short.jsonl
-job_a 20000 10 long.jsonl
+# Few together, so that ten times longer answers keep nobody waiting.
+job_a 20000 0.5 1 short.jsonl
+job_a 20000 0.5 10 long.jsonl
 scenario short short.jsonl "H100 SXM 80GB"
 scenario long long.jsonl "H100 SXM 80GB"
 for _ in 1 2 3; do
