@@ -1,0 +1,14 @@
+//! From the facts of a log to what happened and what to set.
+//!
+//! `rules/` holds one file a family of causes; each reads a [`Case`] and gives findings. `reconstruct` solves
+//! the ledger of each phase from the lines that exist. Nothing here reads files or the clock.
+
+mod case;
+mod cause;
+mod finding;
+mod rules;
+
+pub use case::Case;
+pub use cause::{Cause, Confidence, Direction, Level, Move, Phase};
+pub use finding::{Evidence, Finding, Lever, NoHelp, Number, Value};
+pub use rules::findings;
