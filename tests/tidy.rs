@@ -16,7 +16,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("plimsoll-backend-cuda", &["plimsoll-core"]),
     ("plimsoll-catalog", &["plimsoll-core"]),
     ("plimsoll-ingest", &["plimsoll-core"]),
-    ("plimsoll-diagnosis", &["plimsoll-core", "plimsoll-catalog", "plimsoll-ingest"]),
+    (
+        "plimsoll-diagnosis",
+        &["plimsoll-core", "plimsoll-catalog", "plimsoll-ingest", "plimsoll-replay"],
+    ),
     (
         "plimsoll-replay",
         &["plimsoll-core", "plimsoll-backend-sim", "plimsoll-catalog", "plimsoll-ingest"],

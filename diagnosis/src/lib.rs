@@ -5,6 +5,7 @@
 
 mod case;
 mod cause;
+pub mod codes;
 mod finding;
 mod rules;
 
