@@ -7,6 +7,7 @@ mod activity;
 mod amount;
 mod event;
 mod rank;
+mod read;
 mod start_figures;
 
 use std::collections::BTreeMap;
