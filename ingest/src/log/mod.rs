@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 pub use activity::{Activities, Activity, Spread};
 pub use amount::Amount;
 pub use event::{
-    Event, ExceptionText, Frame, Kind, LlamaCpp, Lmdeploy, Ollama, Refused, Sglang, System,
+    Event, ExceptionText, Frame, Kind, LlamaCpp, Lmdeploy, Ollama, Reached, Refused, Sglang, System,
     TensorRtLlm, Tgi, TorchOom, TorchOomForm, Vllm,
 };
 pub use rank::Rank;
