@@ -4,6 +4,7 @@ mod fields;
 mod llama_cpp;
 mod lmdeploy;
 mod ollama;
+mod scan;
 mod tensorrt_llm;
 mod tgi;
 mod vllm;
