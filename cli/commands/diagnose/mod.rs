@@ -8,10 +8,10 @@ use crate::{
     exit::{self, Failure},
     interrupt,
     output::{self, Output},
-    render::diagnosis::{self as render, View},
+    render::diagnosis::{self as render, Detail, View},
 };
 use input::Input;
-use launch::Typed;
+pub use launch::Typed;
 use plimsoll_diagnosis::{Asked, Case, Level};
 use plimsoll_ingest::log::Server;
 
@@ -20,15 +20,18 @@ pub fn diagnose(args: &DiagnoseArgs, format: Format, output: &Output) -> Result<
     interrupt::exit_at_once();
     let typed = launch::typed(args)?;
     let version = launch::version(args)?;
-    let Input { mut log, names } = input::read(args)?;
+    let mut input = input::read(args)?;
     if let Some(server) = args.server {
-        log.server = Some(server_of(server));
+        input.log.server = Some(server_of(server));
     }
-    let typed = typed.or_else(|| log.command.as_deref().map(|text| Typed::Text(text.to_owned())));
+    if let Some(text) = &args.engine_version {
+        input.log.version = Some((text.as_str().into(), 0, 0));
+    }
+    let typed = typed.or_else(|| input.log.command.as_deref().map(|text| Typed::Text(text.to_owned())));
     let given = !args.launch.is_empty() || args.command.is_some();
     let launch = match &typed {
         None => None,
-        Some(typed) => match launch::read(typed, version, &log) {
+        Some(typed) => match launch::read(typed, version, &input.log) {
             Ok(launch) => Some(launch),
             // A command that the log shows may be cut off; one that is given may not be wrong.
             Err(failure) if given => return Err(failure),
@@ -43,12 +46,19 @@ pub fn diagnose(args: &DiagnoseArgs, format: Format, output: &Output) -> Result<
         model: args.model.clone(),
         places: super::plan::places(),
     };
-    let case = Case { log, launch, asked };
-    if case.server().is_none() && case.log.events.is_empty() {
-        return Err(input::nothing_known(&case.log, &names));
+    if input.log.server.is_none() && input.log.events.is_empty() {
+        return Err(input::nothing_known(&input));
     }
+    let Input { log, names, .. } = input;
+    let case = Case { log, launch, asked };
     let report = plimsoll_diagnosis::diagnose(&case);
-    let view = View { report: &report, case: &case, names: &names, typed: typed.as_ref(), all: args.all };
+    let view = View {
+        report: &report,
+        case: &case,
+        names: &names,
+        typed: typed.as_ref(),
+        detail: if args.all { Detail::All } else { Detail::Screen },
+    };
     output.write(&match format {
         Format::Human | Format::Csv => render::human(&view, output),
         Format::Json => format!("{:#}\n", render::machine(&view)),
