@@ -239,7 +239,7 @@ fn report(folder: &Path, row: &Json) -> Option<Option<Report>> {
 fn judge(report: &Report) -> Vec<Finding> {
     let log = read_text(&report.log);
     let command = report.command.as_deref().or(log.command.as_deref());
-    let launch = command
-        .and_then(|text| parse_command(LaunchInput::Text(text), &Context::default()).ok());
+    let launch =
+        command.and_then(|text| parse_command(LaunchInput::Text(text), &Context::default()).ok());
     findings(&Case { log, launch })
 }

@@ -1,7 +1,8 @@
 //! Lines of llama.cpp and its server. Templates: `ggml-backend`, `ggml-alloc`, `llama-context`,
 //! `llama-kv-cache`, `server`, builds of 2024 to 2026.
 
-use super::scan::{Known, after, amount, amount_after, between, count, count_after, read_by, words};
+use super::fields::{after, uint, uint_after};
+use super::scan::{Known, amount, amount_after, between, bytes_after, read_by, words};
 use crate::log::{Amount, LlamaCpp};
 
 const LINES: &[Known<LlamaCpp>; 28] = &[
@@ -49,10 +50,9 @@ pub(super) fn read(line: &str) -> Option<LlamaCpp> {
 /// size 150995968`, `failed to allocate compute buffers`, Vulkan's `Device memory allocation of size … failed`.
 /// Words of other programs (`failed to allocate memory for …`) are left alone.
 fn refused(line: &str) -> Option<LlamaCpp> {
-    let whole = |key| i64::try_from(count_after(line, key)?).ok().map(Amount::exact);
     let requested = amount_after(line, "allocating ")
-        .or_else(|| whole("buffer of size "))
-        .or_else(|| whole("allocation of size "));
+        .or_else(|| bytes_after(line, "buffer of size "))
+        .or_else(|| bytes_after(line, "allocation of size "));
     let named = ["cudaMalloc failed", "ErrorOutOfDeviceMemory", " buffer"];
     if requested.is_none() && !named.iter().any(|word| line.contains(word)) {
         return None;
@@ -65,7 +65,7 @@ fn refused(line: &str) -> Option<LlamaCpp> {
 }
 
 fn small(line: &str, key: &str) -> Option<u32> {
-    u32::try_from(count_after(line, key)?).ok()
+    u32::try_from(uint_after(line, key)?).ok()
 }
 
 /// `KV self size = 5120.00 MiB, K (f16): …`, `llama_kv_cache: size = 512.00 MiB (4096 cells, …)`.
@@ -73,7 +73,9 @@ fn kv_size(line: &str) -> Option<LlamaCpp> {
     if line.contains("buffer size") {
         return None;
     }
-    Some(LlamaCpp::KvSize { bytes: amount_after(line, "size = ").or(amount_after(line, "size  = "))? })
+    Some(LlamaCpp::KvSize {
+        bytes: amount_after(line, "size = ").or(amount_after(line, "size  = "))?,
+    })
 }
 
 /// `CUDA0 compute buffer size = 304.00 MiB`, `CUDA_Host output buffer size = 0.49 MiB`.
@@ -94,18 +96,18 @@ fn prompt_cache(line: &str) -> Option<LlamaCpp> {
 /// `saving prompt with length 10177, total state size = 2460.007 MiB`.
 fn prompt_save(line: &str) -> Option<LlamaCpp> {
     Some(LlamaCpp::PromptSave {
-        tokens: count_after(line, "prompt with length "),
+        tokens: uint_after(line, "prompt with length "),
         bytes: amount_after(line, "total state size = "),
     })
 }
 
 /// `id 3 | new slot, n_ctx = 1024`, `initializing, n_slots = 1, n_ctx_slot = 50176`. Slots are numbered from 0.
 fn slots(line: &str) -> Option<LlamaCpp> {
-    let numbered = between(line, "id ", "|").and_then(count).and_then(|id| id.checked_add(1));
-    let slots = count_after(line, "n_slots = ").or(numbered);
+    let numbered = between(line, "id ", "|").and_then(uint).and_then(|id| id.checked_add(1));
+    let slots = uint_after(line, "n_slots = ").or(numbered);
     Some(LlamaCpp::Slots {
         slots: slots.and_then(|slots| u32::try_from(slots).ok()),
-        n_ctx_slot: count_after(line, "n_ctx_slot = ").or_else(|| count_after(line, "n_ctx = ")),
+        n_ctx_slot: uint_after(line, "n_ctx_slot = ").or_else(|| uint_after(line, "n_ctx = ")),
     })
 }
 
@@ -118,7 +120,8 @@ mod tests {
         let by_device = read("allocating 96.00 MiB on device 3: cudaMalloc failed: out of memory");
         let requested = Some(Amount { bytes: 96 << 20, half: 5243 });
         assert_eq!(by_device, Some(LlamaCpp::BufferRefused { requested, device: Some(3) }));
-        let by_name = read("ggml_gallocr_reserve_n: failed to allocate CUDA3 buffer of size 100663296");
+        let by_name =
+            read("ggml_gallocr_reserve_n: failed to allocate CUDA3 buffer of size 100663296");
         let requested = Some(Amount::exact(100_663_296));
         assert_eq!(by_name, Some(LlamaCpp::BufferRefused { requested, device: Some(3) }));
         assert_eq!(read("failed to allocate memory for the thread pool"), None);
@@ -126,11 +129,14 @@ mod tests {
 
     #[test]
     fn sizes_of_pool_and_buffers() {
-        let Some(LlamaCpp::KvSize { bytes }) = read("llama_kv_cache: size =  640.00 MiB (4096 cells)") else {
+        let Some(LlamaCpp::KvSize { bytes }) =
+            read("llama_kv_cache: size =  640.00 MiB (4096 cells)")
+        else {
             panic!("no size");
         };
         assert_eq!(bytes.bytes, 640 << 20);
-        let Some(LlamaCpp::Buffer { what, .. }) = read("llama_context: CUDA0 compute buffer size = 304.00 MiB")
+        let Some(LlamaCpp::Buffer { what, .. }) =
+            read("llama_context: CUDA0 compute buffer size = 304.00 MiB")
         else {
             panic!("no buffer");
         };
@@ -139,8 +145,10 @@ mod tests {
 
     #[test]
     fn the_prompt_cache_and_its_limit() {
-        let line = "srv update: - cache state: 4 prompts, 1800.500 MiB (limits: 1024.000 MiB, 0 tokens)";
-        let Some(LlamaCpp::PromptCache { held: Some(held), limit: Some(limit) }) = read(line) else {
+        let line =
+            "srv update: - cache state: 4 prompts, 1800.500 MiB (limits: 1024.000 MiB, 0 tokens)";
+        let Some(LlamaCpp::PromptCache { held: Some(held), limit: Some(limit) }) = read(line)
+        else {
             panic!("no cache");
         };
         assert!(held.bytes > limit.bytes);
@@ -151,7 +159,9 @@ mod tests {
     fn slots_by_number_and_by_count() {
         let one = read("slot load_model: id  2 | new slot, n_ctx = 2048");
         assert_eq!(one, Some(LlamaCpp::Slots { slots: Some(3), n_ctx_slot: Some(2048) }));
-        let all = read("srv load_model: initializing, n_slots = 4, n_ctx_slot = 8192, kv_unified = 'true'");
+        let all = read(
+            "srv load_model: initializing, n_slots = 4, n_ctx_slot = 8192, kv_unified = 'true'",
+        );
         assert_eq!(all, Some(LlamaCpp::Slots { slots: Some(4), n_ctx_slot: Some(8192) }));
     }
 }

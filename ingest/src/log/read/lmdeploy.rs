@@ -1,6 +1,7 @@
 //! Lines of LMDeploy: TurboMind and the PyTorch engine.
 
-use super::scan::{Known, amount, amount_after, after, count_after, read_by, words};
+use super::fields::uint_after;
+use super::scan::{Known, amount_after, read_by, words};
 use crate::log::Lmdeploy;
 
 const LINES: &[Known<Lmdeploy>; 6] = &[
@@ -23,14 +24,15 @@ pub(super) fn read(line: &str) -> Option<Lmdeploy> {
 /// `[BlockManager] block_size = 1 MB, max_block_count = 1234, chunk_size = …`; older ones print
 /// `max_block_count = 1234` on a line of its own.
 fn blocks(line: &str) -> Option<Lmdeploy> {
-    let blocks = count_after(line, "max_block_count = ").or_else(|| count_after(line, "max_block_count="));
-    let block_bytes = amount_after(line, "block_size = ")
-        .or_else(|| after(line, "block_size=").and_then(amount));
+    let blocks =
+        uint_after(line, "max_block_count = ").or_else(|| uint_after(line, "max_block_count="));
+    let block_bytes =
+        amount_after(line, "block_size = ").or_else(|| amount_after(line, "block_size="));
     (blocks.is_some() || block_bytes.is_some()).then_some(Lmdeploy::Blocks { blocks, block_bytes })
 }
 
 fn truncated(line: &str) -> Option<Lmdeploy> {
-    Some(Lmdeploy::SessionTruncated { tokens: count_after(line, "truncated to ") })
+    Some(Lmdeploy::SessionTruncated { tokens: uint_after(line, "truncated to ") })
 }
 
 fn out_of_memory(line: &str) -> Option<Lmdeploy> {
@@ -43,10 +45,20 @@ mod tests {
 
     #[test]
     fn lines_of_both_engines() {
-        assert_eq!(read("[TM][ERROR] CUDA runtime error: out of memory"), Some(Lmdeploy::OutOfMemory));
+        assert_eq!(
+            read("[TM][ERROR] CUDA runtime error: out of memory"),
+            Some(Lmdeploy::OutOfMemory)
+        );
         assert_eq!(read("[TM][INFO] Barrier(2)"), None);
-        assert_eq!(read("RuntimeError: No enough gpu memory for kv cache."), Some(Lmdeploy::NoBlocks));
-        let line = "[TM][INFO] [BlockManager] block_size = 2 MB, max_block_count = 900, chunk_size = 64";
-        assert!(matches!(read(line), Some(Lmdeploy::Blocks { blocks: Some(900), block_bytes: Some(_) })));
+        assert_eq!(
+            read("RuntimeError: No enough gpu memory for kv cache."),
+            Some(Lmdeploy::NoBlocks)
+        );
+        let line =
+            "[TM][INFO] [BlockManager] block_size = 2 MB, max_block_count = 900, chunk_size = 64";
+        assert!(matches!(
+            read(line),
+            Some(Lmdeploy::Blocks { blocks: Some(900), block_bytes: Some(_) })
+        ));
     }
 }

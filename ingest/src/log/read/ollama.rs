@@ -1,6 +1,7 @@
 //! Lines of ollama: its scheduler's `key=value` records. Templates: releases of 2024 to 2026.
 
-use super::scan::{Known, after, amount_after, count_after, read_by, words};
+use super::fields::{after, uint_after};
+use super::scan::{Known, amount, amount_after, bytes_after, read_by, words};
 use crate::log::{Amount, Ollama};
 
 const LINES: &[Known<Ollama>; 8] = &[
@@ -24,7 +25,7 @@ pub(super) fn read(line: &str) -> Option<Ollama> {
 
 /// The amount of `key=…`, in quotes or list brackets or bare.
 fn field(line: &str, key: &str) -> Option<Amount> {
-    super::scan::amount(after(line, key)?.trim_start_matches(['"', '[']))
+    amount(after(line, key)?.trim_start_matches(['"', '[']))
 }
 
 /// `model requires more system memory (12.2 GiB) than is available (7.9 GiB)`.
@@ -39,15 +40,13 @@ fn system_memory(line: &str) -> Option<Ollama> {
 fn too_large(line: &str) -> Option<Ollama> {
     Some(Ollama::SystemMemory {
         required: field(line, "requested="),
-        available: field(line, "available=").or_else(|| {
-            i64::try_from(count_after(line, "available=")?).ok().map(Amount::exact)
-        }),
+        available: field(line, "available=").or_else(|| bytes_after(line, "available=")),
     })
 }
 
 /// `layers.model=49 layers.offload=41 … memory.required.full="18.2 GiB"`.
 fn offload(line: &str) -> Option<Ollama> {
-    let layers = |key| u32::try_from(count_after(line, key)?).ok();
+    let layers = |key| u32::try_from(uint_after(line, key)?).ok();
     Some(Ollama::Offload {
         required: field(line, "memory.required.full="),
         layers: layers("layers.offload=").zip(layers("layers.model=")),
@@ -74,7 +73,8 @@ mod tests {
         };
         assert_eq!((required, layers), (Amount::gib(9.4, 1), Some((33, 41))));
         let line = "model requires more system memory (21.5 GiB) than is available (11.0 GiB)";
-        let Some(Ollama::SystemMemory { required: Some(_), available: Some(there) }) = read(line) else {
+        let Some(Ollama::SystemMemory { required: Some(_), available: Some(there) }) = read(line)
+        else {
             panic!("no refusal");
         };
         assert_eq!(there, Amount::gib(11.0, 1));

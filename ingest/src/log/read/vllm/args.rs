@@ -1,7 +1,7 @@
 //! What vLLM prints of its arguments: a Python mapping, a `Namespace(…)`, or the engine's configuration.
 
 use crate::log::Vllm;
-use crate::log::read::scan::after;
+use crate::log::read::fields::after;
 
 /// Pairs that are kept at most; a release has fewer than 300 arguments.
 const PAIRS: usize = 512;
@@ -54,7 +54,9 @@ fn pairs(text: &str, separator: char) -> Vec<(Box<str>, Box<str>)> {
 }
 
 fn is_name(name: &str) -> bool {
-    !name.is_empty() && name.len() <= 64 && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    !name.is_empty()
+        && name.len() <= 64
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
 fn is_secret(name: &str) -> bool {
@@ -116,7 +118,10 @@ mod tests {
 
     #[test]
     fn broken_text_ends_and_is_no_panic() {
-        assert_eq!(args(mapping("non-default args: {'a': 'unclosed, ")), [("a".into(), "unclosed,".into())]);
+        assert_eq!(
+            args(mapping("non-default args: {'a': 'unclosed, ")),
+            [("a".into(), "unclosed,".into())]
+        );
         assert_eq!(mapping("non-default args: nothing"), None);
         assert!(args(namespace("args: Namespace(,,,)")).is_empty());
     }
