@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 pub use activity::{Activities, Activity, Spread};
 pub use amount::Amount;
 pub use event::{
-    Event, ExceptionText, Frame, Kind, LlamaCpp, Lmdeploy, Ollama, Refused, Sglang, System,
-    TensorRtLlm, Tgi, TorchOom, TorchOomForm, Vllm,
+    Event, ExceptionText, Frame, Kind, LlamaCpp, Lmdeploy, Ollama, Reached, Refused, Sglang,
+    System, TensorRtLlm, Tgi, TorchOom, TorchOomForm, Vllm,
 };
 pub use rank::Rank;
 pub use read::{Input, Redact, read, read_text};

@@ -441,8 +441,14 @@ fn parse(text: &str, readers: Readers) -> Vec<Kind> {
     if readers.has(Readers::LMDEPLOY) {
         kinds.extend(lmdeploy::read(text).map(Kind::Lmdeploy));
     }
+    // The other servers' own lines tell of a driver's refusal with more than the bare words.
+    let told = kinds.iter().any(|kind| {
+        !matches!(kind, Kind::Sglang(_) | Kind::Vllm(_) | Kind::TorchOom(_) | Kind::System(_))
+    });
     if readers.has(Readers::SYSTEM) {
-        kinds.extend(system::read(text).map(Kind::System));
+        let found = system::read(text);
+        let again = told && matches!(found, Some(System::DriverOom { .. }));
+        kinds.extend(found.filter(|_| !again).map(Kind::System));
     }
     kinds
 }

@@ -14,6 +14,7 @@ mod llama_cpp;
 mod lmdeploy;
 mod ollama;
 mod redact;
+mod scan;
 mod server_args;
 mod sglang;
 mod source;
