@@ -6,6 +6,7 @@
 mod case;
 mod cause;
 pub mod codes;
+mod facts;
 mod finding;
 pub mod reconstruct;
 mod report;

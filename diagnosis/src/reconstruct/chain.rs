@@ -32,8 +32,8 @@ pub(crate) struct Step {
 /// A pool of KV slots.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct PoolLine {
-    /// Slots.
-    pub(crate) tokens: u64,
+    /// Slots, where printed.
+    pub(crate) tokens: Option<u64>,
     /// K and V, or the latent rows.
     pub(crate) bytes: Option<Amount>,
     /// Whether it is the draft model's.
@@ -194,7 +194,13 @@ impl Chain {
         self.step(place, Stage::AfterLoad, account, usage, avail);
     }
 
-    fn pool(&mut self, place: Place, tokens: u64, bytes: Option<Amount>, label: Option<&str>) {
+    fn pool(
+        &mut self,
+        place: Place,
+        tokens: Option<u64>,
+        bytes: Option<Amount>,
+        label: Option<&str>,
+    ) {
         let ended = self.steps.iter().any(|step| step.account == Some(Account::RequestTable));
         let draft = ended && self.has(Account::DraftWeights);
         if ended && !draft {

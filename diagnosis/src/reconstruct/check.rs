@@ -59,8 +59,5 @@ pub fn sglang_budget(before: Amount, after: Amount, fraction: Fraction) -> Amoun
     let outside = |f: f64| scaled(before, 1.0 - f);
     let (low, high) = (fraction.value - fraction.half, fraction.value + fraction.half);
     let (least, most) = (after - outside(low), after - outside(high));
-    super::interval::between(
-        least.least().min(most.least()),
-        least.most().max(most.most()),
-    )
+    super::interval::between(least.least().min(most.least()), least.most().max(most.most()))
 }

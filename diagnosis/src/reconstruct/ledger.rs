@@ -104,6 +104,8 @@ pub enum Whole {
     Capacity,
     /// What was free before the weights loaded: context and other programs stand outside.
     FreeBeforeLoad,
+    /// What vLLM's utilization asks for.
+    Budget,
 }
 
 impl Whole {
@@ -113,6 +115,7 @@ impl Whole {
         match self {
             Self::Capacity => "capacity",
             Self::FreeBeforeLoad => "free_before_load",
+            Self::Budget => "budget",
         }
     }
 }

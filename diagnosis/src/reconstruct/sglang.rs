@@ -136,7 +136,7 @@ fn pool(case: &Case, chain: &Chain, readings: Readings) -> Option<Pool> {
     let printed = printed.filter(|parts| !parts.is_empty());
     let bytes = printed.map(|parts| parts.into_iter().fold(Amount::default(), |a, b| a + b));
     let main = chain.pools.iter().filter(|pool| pool.account == Account::KvPool);
-    let from_pools = main.map(|pool| pool.tokens).max();
+    let from_pools = main.filter_map(|pool| pool.tokens).max();
     let tokens = chain.summary.map(|summary| summary.tokens).or(from_pools);
     let bytes = bytes.or_else(|| refused_budget(case, readings));
     (tokens.is_some() || bytes.is_some()).then_some(Pool { tokens, bytes })
@@ -220,7 +220,8 @@ fn stages(case: &Case, chain: &Chain) -> Vec<StageLedger> {
 fn outside(chain: &Chain, capacity: Amount, before: Amount) -> Vec<Row> {
     let held = capacity - before;
     let Some((usage, place)) = chain.context else {
-        let how = "capacity − free before loading: context, libraries and other programs".to_owned();
+        let how =
+            "capacity − free before loading: context, libraries and other programs".to_owned();
         return vec![Row::new(Account::Context, held, Source::Solved(how))];
     };
     let others = Source::Solved("capacity − free before loading − context".to_owned());
@@ -230,21 +231,23 @@ fn outside(chain: &Chain, capacity: Amount, before: Amount) -> Vec<Row> {
     ]
 }
 
+/// Free at the end of a stage: printed, or at most the last reading less what was printed since.
 fn free(chain: &Chain, stage: Stage, before: Amount) -> Row {
-    let upto = chain.steps.iter().filter(|step| step.stage <= stage);
-    let last = upto.clone().rev().find(|step| step.free.is_some());
-    // A step after the last reading took more than is known.
-    let taken_since = upto.rev().take_while(|step| step.free.is_none()).count() > 0;
-    match last.and_then(|step| step.free.map(|free| (free, step.place))) {
-        Some((free, place)) if !taken_since => {
-            Row::new(Account::Free, free, Source::Printed(place))
-        }
-        None if !taken_since => {
-            let how = "free after loading + what loading took".to_owned();
-            Row::new(Account::Free, before, Source::Solved(how))
-        }
-        _ => Row::unknown(Account::Free),
+    let upto: Vec<&Step> = chain.steps.iter().filter(|step| step.stage <= stage).collect();
+    let last = upto.iter().rposition(|step| step.free.is_some());
+    let since = upto.get(last.map_or(0, |at| at + 1)..).unwrap_or_default();
+    let read = last.and_then(|at| upto.get(at)).and_then(|step| Some((step.free?, step.place)));
+    let (from, place) = read.map_or((before, None), |(free, place)| (free, Some(place)));
+    if since.is_empty() {
+        let how = || "free after loading + what loading took".to_owned();
+        let source = place.map_or_else(|| Source::Solved(how()), Source::Printed);
+        return Row::new(Account::Free, from, source);
     }
+    let taken: Option<Vec<Amount>> = since.iter().map(|step| step.printed).collect();
+    let Some(taken) = taken else { return Row::unknown(Account::Free) };
+    let rest = taken.into_iter().fold(from, |rest, bytes| rest - bytes);
+    let how = "the last reading less what was printed since; tables and buffers are not".to_owned();
+    Row::new(Account::Free, rest, Source::AtMost(how))
 }
 
 /// What was taken between two readings of free memory, solved.

@@ -219,7 +219,9 @@ mod tests {
         assert_eq!(format!("{}", at.left.unwrap()), "5.52 GiB");
         let (low, high) = at.tokens.unwrap();
         assert!(low <= 159_276 && 159_277 <= high && high - low < 200, "{low} {high}");
-        assert!(at.words().starts_with("about 159,") && at.words().ends_with(" tokens, 5.52 GiB left"));
+        assert!(
+            at.words().starts_with("about 159,") && at.words().ends_with(" tokens, 5.52 GiB left")
+        );
     }
 
     #[test]
