@@ -1,9 +1,8 @@
 //! Lines of llama.cpp and its server. Templates: `ggml-backend`, `ggml-alloc`, `llama-context`,
 //! `llama-kv-cache`, `server`, builds of 2024 to 2026.
 
-use super::scan::{
-    Known, after, amount, amount_after, between, count, count_after, read_by, words,
-};
+use super::fields::{after, uint, uint_after};
+use super::scan::{Known, amount, amount_after, between, bytes_after, read_by, words};
 use crate::log::{Amount, LlamaCpp};
 
 const LINES: &[Known<LlamaCpp>; 28] = &[
@@ -51,10 +50,9 @@ pub(super) fn read(line: &str) -> Option<LlamaCpp> {
 /// size 150995968`, `failed to allocate compute buffers`, Vulkan's `Device memory allocation of size … failed`.
 /// Words of other programs (`failed to allocate memory for …`) are left alone.
 fn refused(line: &str) -> Option<LlamaCpp> {
-    let whole = |key| i64::try_from(count_after(line, key)?).ok().map(Amount::exact);
     let requested = amount_after(line, "allocating ")
-        .or_else(|| whole("buffer of size "))
-        .or_else(|| whole("allocation of size "));
+        .or_else(|| bytes_after(line, "buffer of size "))
+        .or_else(|| bytes_after(line, "allocation of size "));
     let named = ["cudaMalloc failed", "ErrorOutOfDeviceMemory", " buffer"];
     if requested.is_none() && !named.iter().any(|word| line.contains(word)) {
         return None;
@@ -67,7 +65,7 @@ fn refused(line: &str) -> Option<LlamaCpp> {
 }
 
 fn small(line: &str, key: &str) -> Option<u32> {
-    u32::try_from(count_after(line, key)?).ok()
+    u32::try_from(uint_after(line, key)?).ok()
 }
 
 /// `KV self size = 5120.00 MiB, K (f16): …`, `llama_kv_cache: size = 512.00 MiB (4096 cells, …)`.
@@ -98,18 +96,18 @@ fn prompt_cache(line: &str) -> Option<LlamaCpp> {
 /// `saving prompt with length 10177, total state size = 2460.007 MiB`.
 fn prompt_save(line: &str) -> Option<LlamaCpp> {
     Some(LlamaCpp::PromptSave {
-        tokens: count_after(line, "prompt with length "),
+        tokens: uint_after(line, "prompt with length "),
         bytes: amount_after(line, "total state size = "),
     })
 }
 
 /// `id 3 | new slot, n_ctx = 1024`, `initializing, n_slots = 1, n_ctx_slot = 50176`. Slots are numbered from 0.
 fn slots(line: &str) -> Option<LlamaCpp> {
-    let numbered = between(line, "id ", "|").and_then(count).and_then(|id| id.checked_add(1));
-    let slots = count_after(line, "n_slots = ").or(numbered);
+    let numbered = between(line, "id ", "|").and_then(uint).and_then(|id| id.checked_add(1));
+    let slots = uint_after(line, "n_slots = ").or(numbered);
     Some(LlamaCpp::Slots {
         slots: slots.and_then(|slots| u32::try_from(slots).ok()),
-        n_ctx_slot: count_after(line, "n_ctx_slot = ").or_else(|| count_after(line, "n_ctx = ")),
+        n_ctx_slot: uint_after(line, "n_ctx_slot = ").or_else(|| uint_after(line, "n_ctx = ")),
     })
 }
 

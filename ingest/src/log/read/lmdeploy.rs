@@ -1,6 +1,7 @@
 //! Lines of LMDeploy: TurboMind and the PyTorch engine.
 
-use super::scan::{Known, after, amount, amount_after, count_after, read_by, words};
+use super::fields::uint_after;
+use super::scan::{Known, amount_after, read_by, words};
 use crate::log::Lmdeploy;
 
 const LINES: &[Known<Lmdeploy>; 6] = &[
@@ -24,14 +25,14 @@ pub(super) fn read(line: &str) -> Option<Lmdeploy> {
 /// `max_block_count = 1234` on a line of its own.
 fn blocks(line: &str) -> Option<Lmdeploy> {
     let blocks =
-        count_after(line, "max_block_count = ").or_else(|| count_after(line, "max_block_count="));
+        uint_after(line, "max_block_count = ").or_else(|| uint_after(line, "max_block_count="));
     let block_bytes =
-        amount_after(line, "block_size = ").or_else(|| after(line, "block_size=").and_then(amount));
+        amount_after(line, "block_size = ").or_else(|| amount_after(line, "block_size="));
     (blocks.is_some() || block_bytes.is_some()).then_some(Lmdeploy::Blocks { blocks, block_bytes })
 }
 
 fn truncated(line: &str) -> Option<Lmdeploy> {
-    Some(Lmdeploy::SessionTruncated { tokens: count_after(line, "truncated to ") })
+    Some(Lmdeploy::SessionTruncated { tokens: uint_after(line, "truncated to ") })
 }
 
 fn out_of_memory(line: &str) -> Option<Lmdeploy> {

@@ -1,6 +1,7 @@
 //! Lines of ollama: its scheduler's `key=value` records. Templates: releases of 2024 to 2026.
 
-use super::scan::{Known, after, amount_after, count_after, read_by, words};
+use super::fields::{after, uint_after};
+use super::scan::{Known, amount, amount_after, bytes_after, read_by, words};
 use crate::log::{Amount, Ollama};
 
 const LINES: &[Known<Ollama>; 8] = &[
@@ -24,7 +25,7 @@ pub(super) fn read(line: &str) -> Option<Ollama> {
 
 /// The amount of `key=…`, in quotes or list brackets or bare.
 fn field(line: &str, key: &str) -> Option<Amount> {
-    super::scan::amount(after(line, key)?.trim_start_matches(['"', '[']))
+    amount(after(line, key)?.trim_start_matches(['"', '[']))
 }
 
 /// `model requires more system memory (12.2 GiB) than is available (7.9 GiB)`.
@@ -39,14 +40,13 @@ fn system_memory(line: &str) -> Option<Ollama> {
 fn too_large(line: &str) -> Option<Ollama> {
     Some(Ollama::SystemMemory {
         required: field(line, "requested="),
-        available: field(line, "available=")
-            .or_else(|| i64::try_from(count_after(line, "available=")?).ok().map(Amount::exact)),
+        available: field(line, "available=").or_else(|| bytes_after(line, "available=")),
     })
 }
 
 /// `layers.model=49 layers.offload=41 … memory.required.full="18.2 GiB"`.
 fn offload(line: &str) -> Option<Ollama> {
-    let layers = |key| u32::try_from(count_after(line, key)?).ok();
+    let layers = |key| u32::try_from(uint_after(line, key)?).ok();
     Some(Ollama::Offload {
         required: field(line, "memory.required.full="),
         layers: layers("layers.offload=").zip(layers("layers.model=")),

@@ -1,9 +1,7 @@
 //! Lines of TensorRT-LLM, engine and PyTorch backends. Templates: releases 0.5 to 1.x.
 
-use super::scan::{
-    Known, after, amount, amount_after, between, count, count_after, decimal_after, file_name,
-    read_by, words,
-};
+use super::fields::{after, float_after, uint, uint_after};
+use super::scan::{Known, amount_after, between, file_name, read_by, words};
 use crate::log::{Amount, TensorRtLlm};
 
 const LINES: &[Known<TensorRtLlm>; 13] = &[
@@ -44,7 +42,7 @@ fn budget(line: &str) -> Option<TensorRtLlm> {
     Some(TensorRtLlm::KvBudget {
         total,
         available,
-        fraction: decimal_after(line, "fraction is set "),
+        fraction: float_after(line, "fraction is set "),
     })
 }
 
@@ -52,7 +50,7 @@ fn budget(line: &str) -> Option<TensorRtLlm> {
 fn allocated(line: &str) -> Option<TensorRtLlm> {
     Some(TensorRtLlm::KvAllocated {
         bytes: amount_after(line, "Allocated ")?,
-        tokens: count_after(line, "paged KV cache ("),
+        tokens: uint_after(line, "paged KV cache ("),
     })
 }
 
@@ -63,12 +61,12 @@ fn whole_bytes(line: &str) -> Option<TensorRtLlm> {
 
 /// `Using 132608 tokens in paged KV cache.`
 fn tokens(line: &str) -> Option<TensorRtLlm> {
-    Some(TensorRtLlm::KvTokens { tokens: count_after(line, "Using ")? })
+    Some(TensorRtLlm::KvTokens { tokens: uint_after(line, "Using ")? })
 }
 
 /// `… now: CPU 0, GPU 6683 (MiB)`.
 fn engine_memory(line: &str) -> Option<TensorRtLlm> {
-    let mib = count(after(after(line, "now: ")?, "GPU ")?)?;
+    let mib = uint(after(after(line, "now: ")?, "GPU ")?)?;
     let gpu = i64::try_from(mib).ok().and_then(|mib| mib.checked_mul(1 << 20)).map(Amount::exact);
     Some(TensorRtLlm::EngineMemory { gpu })
 }
@@ -81,7 +79,7 @@ fn buffers(line: &str, what: &str) -> Option<TensorRtLlm> {
 /// `CUDA runtime error in ::cudaMallocAsync(…): out of memory (…/tllmBuffers.h:112)`; TensorRT's own
 /// `OutOfMemory (Requested size was 805306368 bytes.)`.
 fn out_of_memory(line: &str) -> Option<TensorRtLlm> {
-    let requested = after(line, "Requested size was ").and_then(amount);
+    let requested = amount_after(line, "Requested size was ");
     if requested.is_none() && !line.contains("out of memory") {
         return None;
     }

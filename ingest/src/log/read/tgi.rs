@@ -1,6 +1,7 @@
 //! Lines of Text Generation Inference. Templates: releases 0.9 to 3.x.
 
-use super::scan::{Known, after, count, count_after, read_by, words};
+use super::fields::{after, uint, uint_after};
+use super::scan::{Known, read_by, words};
 use crate::log::Tgi;
 
 const LINES: &[Known<Tgi>; 7] = &[
@@ -24,12 +25,12 @@ pub(super) fn read(line: &str) -> Option<Tgi> {
 /// `Not enough memory to handle 4096 prefill tokens.` or `… 16000 total tokens with 2 prefill tokens.`
 fn prefill(line: &str) -> Option<Tgi> {
     let rest = after(line, "to handle ")?;
-    let figure = |words: &str| count(rest.split_once(words)?.0.rsplit(' ').next()?);
+    let figure = |words: &str| uint(rest.split_once(words)?.0.rsplit(' ').next()?);
     Some(Tgi::PrefillTokens { prefill: figure(" prefill tokens"), total: figure(" total tokens") })
 }
 
 fn total(line: &str) -> Option<Tgi> {
-    Some(Tgi::TotalTokens { tokens: count_after(line, "tokens to ")? })
+    Some(Tgi::TotalTokens { tokens: uint_after(line, "tokens to ")? })
 }
 
 /// `Shard 0 crashed`, `Shard 1 failed to start`.

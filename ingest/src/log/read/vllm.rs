@@ -87,3 +87,6 @@ pub(super) const WORDS: &[&str] = &words(LINES);
 pub(super) fn read(line: &str) -> Option<Vllm> {
     read_by(LINES, line)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! What vLLM prints of its arguments: a Python mapping, a `Namespace(…)`, or the engine's configuration.
 
 use crate::log::Vllm;
-use crate::log::read::scan::after;
+use crate::log::read::fields::after;
 
 /// Pairs that are kept at most; a release has fewer than 300 arguments.
 const PAIRS: usize = 512;

@@ -1,9 +1,8 @@
 //! From loading to the last graph. Templates: vLLM 0.6 to 0.33, `worker`, `gpu_worker`, `gpu_model_runner`,
 //! `kv_cache_utils`, `profiling`.
 
-use crate::log::read::scan::{
-    after, amount_after, amount2, amount2_after, between, count, count_after, decimal_after, gib2,
-};
+use crate::log::read::fields::{after, float_after, uint, uint_after};
+use crate::log::read::scan::{amount_after, between, bytes_after, gib2, gib2_after};
 use crate::log::{Amount, Refused, Vllm};
 
 /// `Model loading took 14.96 GiB …` (V1), `Loading model weights took 7.5122 GB` (V0).
@@ -29,14 +28,14 @@ fn free_of_total(line: &str) -> Option<(Amount, Amount)> {
 fn desired(line: &str) -> (Option<f64>, Option<Amount>) {
     let Some(rest) = after(line, "GPU memory utilization") else { return (None, None) };
     let wanted = between(rest, "(", ")").and_then(|inside| inside.split_once(',')).map(|(_, b)| b);
-    (decimal_after(rest, "("), wanted.and_then(amount2))
+    (float_after(rest, "("), wanted.and_then(gib2))
 }
 
 /// V0: `total_gpu_memory (15.77GiB) x gpu_memory_utilization (0.95) = 14.98GiB`.
 pub(super) fn budget(line: &str) -> Option<Vllm> {
     Some(Vllm::Budget {
         total: amount_after(line, "total_gpu_memory (")?,
-        utilization: decimal_after(line, "gpu_memory_utilization (")?,
+        utilization: float_after(line, "gpu_memory_utilization (")?,
         budget: amount_after(line, ") = ")?,
     })
 }
@@ -65,7 +64,7 @@ pub(super) fn profile_results(line: &str) -> Option<Vllm> {
         peak_torch: amount_after(line, "peak_torch_memory="),
         initial: amount_after(line, "initial_memory_usage="),
         total: amount_after(line, "total_gpu_memory="),
-        utilization: decimal_after(line, "gpu_memory_utilization="),
+        utilization: float_after(line, "gpu_memory_utilization="),
     })
 }
 
@@ -77,12 +76,11 @@ pub(super) fn usage(line: &str) -> Option<Vllm> {
     let before = |words: &str| {
         let head = rest.split_once(words)?.0;
         let number = head.rsplit([',', '`']).next()?.trim_start().trim_start_matches("and ");
-        amount2(number)
+        gib2(number)
     };
     let suggested = |words: &str| {
-        let head = rest.split_once(words)?.0;
-        let bytes = count(head.rsplit_once("--kv-cache-memory=")?.1)?;
-        Some(Amount::exact(i64::try_from(bytes).ok()?))
+        let given = rest.split_once(words)?.0.rsplit_once("--kv-cache-memory")?.1;
+        bytes_after(given.trim_start_matches(|c: char| !c.is_ascii_digit()), "")
     };
     Some(Vllm::Usage {
         consumed: before(" for consumed memory").or_else(|| before(" for weight")),
@@ -91,7 +89,7 @@ pub(super) fn usage(line: &str) -> Option<Vllm> {
         graphs: before(" for CUDAGraph memory"),
         fit: suggested("to fit into requested memory"),
         full: suggested("to fully utilize gpu memory"),
-        in_use: amount2_after(rest, "kv cache memory in use is "),
+        in_use: gib2_after(rest, "kv cache memory in use is "),
         free,
         total,
         utilization,
@@ -101,20 +99,20 @@ pub(super) fn usage(line: &str) -> Option<Vllm> {
 
 /// `Available KV cache memory: -2.14 GiB`.
 pub(super) fn available(line: &str) -> Option<Vllm> {
-    Some(Vllm::AvailableKv { amount: amount2_after(line, "Available KV cache memory: ")? })
+    Some(Vllm::AvailableKv { amount: gib2_after(line, "Available KV cache memory: ")? })
 }
 
 /// `GPU KV cache size: 178,880 tokens`, with the concurrency behind it from 0.28 on. Other devices print
 /// their own name.
 pub(super) fn tokens(line: &str) -> Option<Vllm> {
     let rest = after(line, "KV cache size: ")?;
-    let tokens = count(rest).filter(|_| rest.contains(" token"))?;
+    let tokens = uint(rest).filter(|_| rest.contains(" token"))?;
     Some(Vllm::KvTokens { tokens, per_request: per_request(rest) })
 }
 
 fn per_request(text: &str) -> Option<(u64, f64)> {
     let rest = after(text, "Maximum concurrency for ")?;
-    Some((count(rest)?, decimal_after(rest, "per request: ")?))
+    Some((uint(rest)?, float_after(rest, "per request: ")?))
 }
 
 /// `Maximum concurrency for 40000 tokens per request: 1.86x`.
@@ -129,7 +127,7 @@ pub(super) fn blocks(line: &str) -> Option<Vllm> {
     if device.eq_ignore_ascii_case("CPU") || device.contains(' ') {
         return None;
     }
-    Some(Vllm::Blocks { gpu: count(rest)?, cpu: count_after(rest, "# CPU blocks: ") })
+    Some(Vllm::Blocks { gpu: uint(rest)?, cpu: uint_after(rest, "# CPU blocks: ") })
 }
 
 /// The healthy note on graph profiling, on by default (`… is equivalent to …`) or announced
@@ -137,28 +135,28 @@ pub(super) fn blocks(line: &str) -> Option<Vllm> {
 pub(super) fn utilization_note(line: &str) -> Option<Vllm> {
     let increase = after(line, "increase --gpu-memory-utilization ");
     Some(Vllm::UtilizationNote {
-        current: decimal_after(line, "current --gpu-memory-utilization=")
-            .or_else(|| decimal_after(increase?, "from ")),
-        without: decimal_after(line, "equivalent to --gpu-memory-utilization="),
-        increase_to: increase.and_then(|rest| decimal_after(rest, "to ")),
+        current: float_after(line, "current --gpu-memory-utilization=")
+            .or_else(|| float_after(increase?, "from ")),
+        without: float_after(line, "equivalent to --gpu-memory-utilization="),
+        increase_to: increase.and_then(|rest| float_after(rest, "to ")),
     })
 }
 
 /// `Estimated CUDA graph memory: 0.58 GiB total`.
 pub(super) fn graph_estimate(line: &str) -> Option<Vllm> {
-    let amount = amount2_after(line, "Estimated CUDA graph memory: ")?;
+    let amount = gib2_after(line, "Estimated CUDA graph memory: ")?;
     Some(Vllm::GraphEstimate { amount })
 }
 
 /// `Graph capturing finished in 4 secs, took 0.31 GiB`.
 pub(super) fn capture_end(line: &str) -> Option<Vllm> {
-    Some(Vllm::CaptureEnd { took: amount2_after(line, "took ") })
+    Some(Vllm::CaptureEnd { took: gib2_after(line, "took ") })
 }
 
 /// `CUDA graph pool memory: 7.46 GiB (actual), 0.58 GiB (estimated), …`.
 pub(super) fn graph_pool(line: &str) -> Option<Vllm> {
     let rest = after(line, "CUDA graph pool memory: ")?;
-    Some(Vllm::GraphPool { actual: amount2(rest)?, estimated: amount2_after(rest, "(actual), ")? })
+    Some(Vllm::GraphPool { actual: gib2(rest)?, estimated: gib2_after(rest, "(actual), ")? })
 }
 
 /// `Capturing cudagraphs for decoding. …`, `Capturing CUDA graphs (decode, FULL):  12%|█ | 8/67 [00:01<…]`.
@@ -178,22 +176,22 @@ fn progress(line: &str) -> Option<(u64, u64)> {
 
 /// `Registering 7108 cuda graph addresses`.
 pub(super) fn graph_addresses(line: &str) -> Option<Vllm> {
-    Some(Vllm::GraphAddresses { count: count_after(line, "Registering ")? })
+    Some(Vllm::GraphAddresses { count: uint_after(line, "Registering ")? })
 }
 
 /// `Initial free memory …, reserved … memory for KV Cache as specified by kv_cache_memory_bytes config`.
 pub(super) fn kv_given(line: &str) -> Option<Vllm> {
     Some(Vllm::KvGiven {
-        free: amount2_after(line, "nitial free memory "),
-        reserved: amount2_after(line, "reserved "),
+        free: gib2_after(line, "nitial free memory "),
+        reserved: gib2_after(line, "reserved "),
     })
 }
 
 /// `Overriding num_gpu_blocks=… with num_gpu_blocks_override=…`.
 pub(super) fn blocks_override(line: &str) -> Option<Vllm> {
     Some(Vllm::BlocksOverride {
-        computed: count_after(line, "num_gpu_blocks=")?,
-        taken: count_after(line, "num_gpu_blocks_override=")?,
+        computed: uint_after(line, "num_gpu_blocks=")?,
+        taken: uint_after(line, "num_gpu_blocks_override=")?,
     })
 }
 
@@ -201,12 +199,12 @@ pub(super) fn blocks_override(line: &str) -> Option<Vllm> {
 /// opening bracket that never closes.
 pub(super) fn one_request(line: &str) -> Option<Vllm> {
     Some(Vllm::OneRequestTooLong {
-        max_model_len: count_after(line, "max seq len ("),
+        max_model_len: uint_after(line, "max seq len ("),
         needed: line
             .split_once(" KV cache is needed")
-            .and_then(|(head, _)| amount2(head.rsplit_once('(')?.1)),
-        available: amount2_after(line, "available KV cache memory ("),
-        estimated: count_after(line, "estimated maximum model length is "),
+            .and_then(|(head, _)| gib2(head.rsplit_once('(')?.1)),
+        available: gib2_after(line, "available KV cache memory ("),
+        estimated: uint_after(line, "estimated maximum model length is "),
     })
 }
 
@@ -214,18 +212,15 @@ pub(super) fn one_request(line: &str) -> Option<Vllm> {
 /// cache (23648)`.
 pub(super) fn longer_than_pool(line: &str) -> Option<Vllm> {
     Some(Vllm::LongerThanPool {
-        max_model_len: count_after(line, "max seq len (")?,
-        tokens: count_after(line, "stored in KV cache (")?,
+        max_model_len: uint_after(line, "max seq len (")?,
+        tokens: uint_after(line, "stored in KV cache (")?,
     })
 }
 
 /// `Error in memory profiling. Initial free memory 82.94 GiB, current free memory 90.17 GiB`; bytes without a
 /// unit in the oldest releases.
 pub(super) fn free_grew(line: &str) -> Option<Vllm> {
-    let figure = |key| {
-        let rest = after(line, key)?;
-        amount2(rest).or_else(|| i64::try_from(count(rest)?).ok().map(Amount::exact))
-    };
+    let figure = |key| amount_after(line, key).or_else(|| bytes_after(line, key));
     Some(Vllm::FreeGrewWhileProfiling {
         initial: figure("nitial free memory "),
         current: figure("current free memory "),
@@ -235,30 +230,30 @@ pub(super) fn free_grew(line: &str) -> Option<Vllm> {
 /// `Auto-fit max_model_len: reduced from … to …`.
 pub(super) fn model_len_reduced(line: &str) -> Option<Vllm> {
     let rest = after(line, "reduced from ")?;
-    Some(Vllm::ModelLenReduced { from: count(rest)?, to: count_after(rest, " to ")? })
+    Some(Vllm::ModelLenReduced { from: uint(rest)?, to: uint_after(rest, " to ")? })
 }
 
 /// `User-specified max_model_len (…) is greater than the derived max_model_len`.
 pub(super) fn model_len_too_large(line: &str) -> Option<Vllm> {
-    Some(Vllm::ModelLenTooLarge { asked: count_after(line, "max_model_len (") })
+    Some(Vllm::ModelLenTooLarge { asked: uint_after(line, "max_model_len (") })
 }
 
 /// Lines that only models with Mamba, linear or window layers cause.
 pub(super) fn hybrid(line: &str) -> Option<Vllm> {
-    Some(Vllm::HybridLayout { block: count_after(line, "attention block size to ") })
+    Some(Vllm::HybridLayout { block: uint_after(line, "attention block size to ") })
 }
 
 /// V0: `(max_num_batched_tokens / max_num_seqs = 8192) is too short … in the worst case (180224 tokens in total`.
 pub(super) fn encoder_worst(line: &str) -> Option<Vllm> {
     Some(Vllm::EncoderBudget {
-        worst: count_after(line, "worst case ("),
-        profiled: count_after(line, "max_num_seqs = "),
+        worst: uint_after(line, "worst case ("),
+        profiled: uint_after(line, "max_num_seqs = "),
     })
 }
 
 /// V1: `Encoder cache will be initialized with a budget of 16384 tokens, and profiled with …`.
 pub(super) fn encoder_budget(line: &str) -> Option<Vllm> {
-    Some(Vllm::EncoderBudget { worst: None, profiled: count_after(line, "a budget of ") })
+    Some(Vllm::EncoderBudget { worst: None, profiled: uint_after(line, "a budget of ") })
 }
 
 /// `Too large swap space. 4.00 GiB out of the 4.30 GiB total CPU memory` or `Possibly too large …`.
@@ -279,5 +274,5 @@ pub(super) fn cpu_kv_space(line: &str) -> Option<Vllm> {
 
 /// `Chunked prefill is enabled with max_num_batched_tokens=8192.`
 pub(super) fn batched_tokens(line: &str) -> Option<Vllm> {
-    Some(Vllm::BatchedTokens { tokens: count_after(line, "max_num_batched_tokens=")? })
+    Some(Vllm::BatchedTokens { tokens: uint_after(line, "max_num_batched_tokens=")? })
 }
