@@ -42,8 +42,23 @@ pub struct RankLedger {
     pub left: Option<(Amount, Stage)>,
     /// Free before loading, reduced over ranks as the engine does (vLLM: free at start).
     pub before: Option<Amount>,
+    /// SGLang: free when the pools are sized, reduced likewise.
+    pub after: Option<Amount>,
+    /// What the scheduler of SGLang prints at the end of the start: chunk, running requests, context.
+    pub limits: Limits,
     /// What other fractions would give; `None` when a line for it is missing.
     pub what_if: Option<WhatIf>,
+}
+
+/// What bounds a server's passes, as printed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Limits {
+    /// New tokens of a prefill pass: SGLang's chunk, vLLM's `max_num_batched_tokens`.
+    pub chunk: Option<u64>,
+    /// Requests at once.
+    pub running: Option<u64>,
+    /// Longest sequence.
+    pub context: Option<u64>,
 }
 
 /// Pools of one rank.
