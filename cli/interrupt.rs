@@ -33,9 +33,6 @@ impl Interrupt {
 pub fn exit_at_once() {
     let always = Arc::new(AtomicBool::new(true));
     let code = i32::from(exit::INTERRUPTED);
-    let _ = signal_hook::flag::register_conditional_shutdown(
-        signal_hook::consts::SIGINT,
-        code,
-        always,
-    );
+    let _ =
+        signal_hook::flag::register_conditional_shutdown(signal_hook::consts::SIGINT, code, always);
 }

@@ -16,7 +16,9 @@ pub fn explain(args: &ExplainArgs, format: Format, output: &Output) -> Result<u8
     let pages: Vec<&Page> = if listed { PAGES.iter().collect() } else { asked };
     output.write(&match format {
         Format::Json => format!("{:#}\n", render::json(&pages)),
-        Format::Jsonl => pages.iter().map(|page| format!("{}\n", render::page_json(page))).collect(),
+        Format::Jsonl => {
+            pages.iter().map(|page| format!("{}\n", render::page_json(page))).collect()
+        }
         Format::Md if listed => render::list_markdown(),
         Format::Md => render::markdown(&pages),
         Format::Human | Format::Csv | Format::Sarif if listed => render::list(output),

@@ -94,7 +94,8 @@ fn blocks(text: &str, width: usize) -> String {
 
 /// Pages as one Markdown text.
 pub fn markdown(pages: &[&Page]) -> String {
-    let page = |page: &&Page| format!("## {}\n\n**{}.**\n\n{}", page.key, page.title(), deeper(page));
+    let page =
+        |page: &&Page| format!("## {}\n\n**{}.**\n\n{}", page.key, page.title(), deeper(page));
     pages.iter().map(page).collect::<Vec<_>>().join("\n")
 }
 

@@ -8,6 +8,7 @@ mod cause;
 pub mod codes;
 mod facts;
 mod finding;
+pub mod pages;
 mod planned;
 pub mod reconstruct;
 mod report;

@@ -65,8 +65,7 @@ pub fn read(typed: &Typed, version: Option<Version>, log: &Log) -> Result<Launch
     let released = |version: &Version| *version >= Version::new(0, 1, 0);
     let printed = || log.version.as_ref()?.0.parse().ok().filter(released);
     let read_file = |path: &str| std::fs::read_to_string(path);
-    let ctx =
-        Context { version: version.or_else(printed), read_file: Some(&read_file), env: &[] };
+    let ctx = Context { version: version.or_else(printed), read_file: Some(&read_file), env: &[] };
     let input = match typed {
         Typed::Words(words) => LaunchInput::Argv(words),
         Typed::Text(text) => LaunchInput::Text(text),

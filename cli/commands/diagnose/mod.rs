@@ -27,7 +27,8 @@ pub fn diagnose(args: &DiagnoseArgs, format: Format, output: &Output) -> Result<
     if let Some(text) = &args.engine_version {
         input.log.version = Some((text.as_str().into(), 0, 0));
     }
-    let typed = typed.or_else(|| input.log.command.as_deref().map(|text| Typed::Text(text.to_owned())));
+    let typed =
+        typed.or_else(|| input.log.command.as_deref().map(|text| Typed::Text(text.to_owned())));
     let given = !args.launch.is_empty() || args.command.is_some();
     let launch = match &typed {
         None => None,
@@ -36,7 +37,10 @@ pub fn diagnose(args: &DiagnoseArgs, format: Format, output: &Output) -> Result<
             // A command that the log shows may be cut off; one that is given may not be wrong.
             Err(failure) if given => return Err(failure),
             Err(failure) => {
-                output::note(&format!("note: the command in the log is not read: {}", failure.message));
+                output::note(&format!(
+                    "note: the command in the log is not read: {}",
+                    failure.message
+                ));
                 None
             }
         },

@@ -2,9 +2,7 @@
 
 use super::{list_of, map_of, number, object, or_null, signed, text, whole};
 use plimsoll_diagnosis::{
-    Cause, Confidence, Direction, Level, Move, Phase,
-    codes::CODES,
-    pages::PageKind,
+    Cause, Confidence, Direction, Level, Move, Phase, codes::CODES, pages::PageKind,
 };
 use serde_json::{Value, json};
 
@@ -100,7 +98,7 @@ fn rank() -> Value {
     }));
     let stage = object(json!({
         "stage": text(),
-        "whole": { "enum": ["capacity", "free_before_load"] },
+        "whole": { "enum": ["capacity", "free_before_load", "budget"] },
         "interval": amount(),
         "rows": list_of(row),
         "closes_to": or_null(amount()),
@@ -130,7 +128,7 @@ fn capacity() -> Value {
         "retractions": whole(),
         "left": or_null(amount()),
         "need": or_null(amount()),
-        "flag": text(),
+        "flag": or_null(text()),
         "fraction": share(),
         "floor": share(),
         "ceiling": share(),

@@ -14,7 +14,7 @@ pub(super) fn human(view: &View<'_>, output: &Output) -> String {
     let Some((first, others)) = view.report.findings.split_first() else { return out };
     let word = output.paint(Tone::Dim, "seen:");
     for line in view.shown(&first.evidence, 4) {
-        let text = cut(&line.text, room(view, line, output.width()));
+        let text = shorten(line.text.trim(), room(view, line, output.width()));
         let _ = writeln!(out, "{word} {}  {text}", view.place(line.file, line.line));
     }
     for finding in view.shown(others, 3) {
@@ -39,8 +39,7 @@ fn room(view: &View<'_>, line: &Evidence, width: usize) -> usize {
 }
 
 /// The text, shortened at its end.
-fn cut(text: &str, room: usize) -> String {
-    let text = text.trim();
+pub(super) fn shorten(text: &str, room: usize) -> String {
     if text.chars().count() <= room {
         return text.to_owned();
     }
@@ -54,8 +53,8 @@ mod tests {
 
     #[test]
     fn a_line_keeps_its_beginning() {
-        assert_eq!(cut("  short  ", 10), "short");
-        assert_eq!(cut("a line that is long", 8), "a line…");
-        assert_eq!(cut("äöü äöü", 4), "äöü…");
+        assert_eq!(shorten("short", 10), "short");
+        assert_eq!(shorten("a line that is long", 8), "a line…");
+        assert_eq!(shorten("äöü äöü", 4), "äöü…");
     }
 }

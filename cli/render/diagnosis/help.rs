@@ -38,7 +38,9 @@ pub(super) fn change(lever: &Lever) -> String {
     let variable = |value: &str| format!("set {flag}={value}");
     match (lever.change, lever.value.as_deref()) {
         (Move::Unset, _) => format!("drop {flag}"),
-        (Move::Set | Move::Raise | Move::Lower, Some(value)) if is_variable(flag) => variable(value),
+        (Move::Set | Move::Raise | Move::Lower, Some(value)) if is_variable(flag) => {
+            variable(value)
+        }
         (Move::Set | Move::Raise | Move::Lower, Some(value)) => format!("pass {flag} {value}"),
         (Move::Set, None) if flag.starts_with('-') => format!("pass {flag}"),
         (Move::Set, None) => flag.clone(),
@@ -72,7 +74,6 @@ pub(super) fn command(view: &View<'_>) -> Option<String> {
     let typed = view.typed?;
     let flags = view.first()?.help.iter().filter(|lever| lever.flag.starts_with("--"));
     let set = flags.filter(|lever| lever.change == Move::Set || lever.value.is_some());
-    let mut changed =
-        set.filter_map(|lever| typed.changed(&lever.flag, lever.value.as_deref()));
+    let mut changed = set.filter_map(|lever| typed.changed(&lever.flag, lever.value.as_deref()));
     changed.next().map(|typed| typed.text())
 }

@@ -1,25 +1,49 @@
 //! The account of every byte: of the rank that decides, at the stage that decides.
 
-use super::View;
+use super::{Detail, View, evidence::shorten};
 use crate::render::table::{Align, Table};
-use plimsoll_core::units::GIB;
+use plimsoll_core::{memory::ledger::Account, units::GIB};
 use plimsoll_diagnosis::reconstruct::{RankLedger, Row, Source, Stage, StageLedger, Whole};
 use plimsoll_ingest::log::Amount;
 
-/// The ledger that is shown: that of the death, else of the last stage that the log reached.
-pub(super) fn deciding<'a>(view: &View<'a>) -> Option<(&'a RankLedger, &'a StageLedger)> {
-    let rank = view.report.ledgers.first()?;
-    let death = rank.stages.iter().find(|ledger| ledger.stage == Stage::Death);
-    let stage = death.or_else(|| rank.stages.last())?;
-    // A single figure is no account.
-    (stage.rows.iter().filter(|row| row.bytes.is_some()).count() > 1).then_some((rank, stage))
+/// The ledgers that are shown, of the rank that decides: the one that tells most, or every stage.
+pub(super) fn shown<'a>(view: &View<'a>) -> Vec<(&'a RankLedger, &'a StageLedger)> {
+    let Some(rank) = view.report.ledgers.first() else { return Vec::new() };
+    let tells = |ledger: &&StageLedger| known(ledger) > 1;
+    let stages = rank.stages.iter().filter(tells).map(|stage| (rank, stage));
+    match view.detail {
+        Detail::All => stages.collect(),
+        Detail::Screen => {
+            deciding(rank).filter(tells).map(|stage| (rank, stage)).into_iter().collect()
+        }
+    }
+}
+
+/// The last stage with a pool: it has what stands beside the pool apart, where the text of a failed
+/// allocation knows only PyTorch's sum. Without a pool, the failure; else the last stage.
+fn deciding(rank: &RankLedger) -> Option<&StageLedger> {
+    let has_pool = |ledger: &&StageLedger| ledger.sum(Account::KvPool).is_some();
+    let alive = || rank.stages.iter().filter(|ledger| ledger.stage != Stage::Death);
+    let death = || rank.stages.iter().find(|ledger| ledger.stage == Stage::Death);
+    alive().rfind(has_pool).or_else(death).or_else(|| rank.stages.last())
+}
+
+/// Rows with a figure; a single one is no account.
+fn known(ledger: &StageLedger) -> usize {
+    ledger.rows.iter().filter(|row| row.bytes.is_some()).count()
 }
 
 /// For people, between empty lines; nothing when the log gives no ledger.
-pub(super) fn human(view: &View<'_>) -> String {
-    deciding(view).map_or_else(String::new, |(rank, stage)| {
-        format!("\n{}", table(view, rank, stage).human())
-    })
+pub(super) fn human(view: &View<'_>, width: usize) -> String {
+    let tables = shown(view).into_iter();
+    tables
+        .map(|(rank, stage)| format!("\n{}", cut(&table(view, rank, stage).human(), width)))
+        .collect()
+}
+
+/// Lines shortened at their end: the last column says where a figure is from, at any length.
+fn cut(table: &str, width: usize) -> String {
+    table.lines().map(|line| format!("{}\n", shorten(line, width))).collect()
 }
 
 /// One row an account, the whole at the end.
@@ -43,6 +67,7 @@ pub(super) fn table(view: &View<'_>, rank: &RankLedger, stage: &StageLedger) -> 
     let whole = match stage.whole {
         Whole::Capacity => "capacity",
         Whole::FreeBeforeLoad => "free before loading",
+        Whole::Budget => "the utilization's budget",
     };
     let closes = stage.closes_to.map(|rest| format!("closes to {} GiB", gib(rest)));
     table.row(vec![
@@ -54,9 +79,13 @@ pub(super) fn table(view: &View<'_>, rank: &RankLedger, stage: &StageLedger) -> 
     table
 }
 
+/// The detail says more than the account, but not what does not add up.
 fn name(row: &Row) -> String {
     let label = row.account.label();
-    row.detail.map_or_else(|| label.to_owned(), |detail| format!("{label}: {detail}"))
+    match (row.account, row.detail) {
+        (Account::Unaccounted, Some(detail)) => format!("{label}: {detail}"),
+        (_, detail) => detail.unwrap_or(label).to_owned(),
+    }
 }
 
 fn gib(amount: Amount) -> String {

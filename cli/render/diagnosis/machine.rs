@@ -57,8 +57,7 @@ pub(super) fn finding(finding: &Finding) -> Value {
         };
         (number.name.to_owned(), value)
     });
-    let feasible =
-        finding.feasible.map(|(above, below)| json!({ "above": above, "below": below }));
+    let feasible = finding.feasible.map(|(above, below)| json!({ "above": above, "below": below }));
     json!({
         "code": finding.code,
         "level": finding.level.name(),

@@ -10,7 +10,7 @@ pub fn markdown(view: &View<'_>) -> String {
     if let Some(subject) = words::subject(view) {
         let _ = writeln!(out, "\n{subject}");
     }
-    if let Some((rank, stage)) = ledger::deciding(view) {
+    for (rank, stage) in ledger::shown(view) {
         let _ = write!(out, "\n{}", ledger::table(view, rank, stage).markdown());
     }
     out.push('\n');

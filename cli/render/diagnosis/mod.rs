@@ -92,7 +92,7 @@ pub fn human(view: &View<'_>, output: &Output) -> String {
     if let Some(subject) = words::subject(view) {
         let _ = writeln!(out, "\n{}", wrap(&format!("  {subject}"), width, 2));
     }
-    out.push_str(&ledger::human(view));
+    out.push_str(&ledger::human(view, width));
     out.push('\n');
     for line in words::lines(view) {
         let _ = writeln!(out, "{}", wrap(&format!("  {line}"), width, 10));

@@ -99,7 +99,7 @@ fn left(capacity: &Capacity) -> Option<String> {
 }
 
 fn window(capacity: &Capacity) -> Option<String> {
-    let flag = capacity.flag;
+    let flag = capacity.flag?;
     let fraction = |f: f64| format!("{f:.3}");
     let ends = match (capacity.floor, capacity.ceiling) {
         (Some(floor), Some(ceiling)) => format!("{} to {}", fraction(floor), fraction(ceiling)),
@@ -107,7 +107,8 @@ fn window(capacity: &Capacity) -> Option<String> {
         (None, Some(ceiling)) => format!("the heaviest pass fits below {}", fraction(ceiling)),
         (None, None) => return None,
     };
-    let used = capacity.fraction.map_or_else(String::new, |f| format!(", used {}", pyfloat::repr(f)));
+    let used =
+        capacity.fraction.map_or_else(String::new, |f| format!(", used {}", pyfloat::repr(f)));
     Some(format!("window  {flag} {ends}{used}"))
 }
 
