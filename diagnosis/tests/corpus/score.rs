@@ -241,5 +241,5 @@ fn judge(report: &Report) -> Vec<Finding> {
     let command = report.command.as_deref().or(log.command.as_deref());
     let launch =
         command.and_then(|text| parse_command(LaunchInput::Text(text), &Context::default()).ok());
-    findings(&Case { log, launch })
+    findings(&Case { log, launch, ..Case::default() })
 }
