@@ -79,10 +79,17 @@ impl Pool {
             .then(|| (bytes.least() as f64 / tokens as f64, bytes.most() as f64 / tokens as f64))
     }
 
-    /// What rounding down to a page, and padding rows, may take: at most 256 tokens a pool.
+    /// What rounding down to a page, and a page of padding rows, may take.
     fn rounding(&self) -> i64 {
-        self.cell().map_or(0, |(_, most)| (256.0 * most) as i64)
+        let page = self.tokens.map_or(0, page_bound);
+        self.cell().map_or(0, |(_, most)| ((page + 1) as f64 * most) as i64)
     }
+}
+
+/// The largest page size that a pool of so many tokens can have: pages divide it, and none is above 256.
+pub(crate) const fn page_bound(tokens: u64) -> u64 {
+    let largest = tokens & tokens.wrapping_neg();
+    if largest > 256 || tokens == 0 { 256 } else { largest }
 }
 
 impl RankLedger {
