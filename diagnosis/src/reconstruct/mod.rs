@@ -39,7 +39,7 @@ pub struct RankLedger {
     /// The pool that was made against the rule of the release.
     pub check: Option<BudgetCheck>,
     /// The last reading of free memory in the start, and when it was.
-    pub left: Option<(Amount, Stage)>,
+    pub left: Option<Left>,
     /// Free before loading, reduced over ranks as the engine does (vLLM: free at start).
     pub before: Option<Amount>,
     /// SGLang: free when the pools are sized, reduced likewise.
@@ -59,6 +59,17 @@ pub struct Limits {
     pub running: Option<u64>,
     /// Longest sequence.
     pub context: Option<u64>,
+}
+
+/// Free memory at the last reading of a start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Left {
+    /// How much.
+    pub bytes: Amount,
+    /// When.
+    pub stage: Stage,
+    /// The line; `None` where it is solved from several.
+    pub place: Option<Place>,
 }
 
 /// Pools of one rank.
@@ -109,7 +120,7 @@ pub fn ledgers(case: &Case) -> Vec<RankLedger> {
         _ => Vec::new(),
     };
     let died = |rank: &RankLedger| rank.stage(Stage::Death).is_none();
-    let left = |rank: &RankLedger| rank.left.map_or(i64::MAX, |(left, _)| left.bytes);
+    let left = |rank: &RankLedger| rank.left.map_or(i64::MAX, |left| left.bytes.bytes);
     // vLLM's smallest rank has the smallest pool.
     let pool = |rank: &RankLedger| rank.pool.and_then(|p| p.bytes).map_or(i64::MAX, |b| b.bytes);
     ranks.sort_by_key(|rank| (died(rank), left(rank), pool(rank), rank.rank));
