@@ -70,6 +70,21 @@ fn one(case: &Case, mut launch: Launch, rank: &RankLedger, device: &DeviceProfil
     plan(&case).ok()
 }
 
+/// The start of vLLM with this much for KV, as its log prints: what the engine's own check of one request says.
+/// `None` where the launch gives the pool itself, or the release has no such flag.
+#[must_use]
+pub(crate) fn with_pool(case: &Case, rank: &RankLedger, bytes: Amount) -> Option<Plan> {
+    let mut launch = case.launched()?;
+    let EngineLaunch::Vllm(args) = &mut launch.engine else { return None };
+    if args.kv_cache_memory_bytes.is_some() || args.num_gpu_blocks_override.is_some() {
+        return None;
+    }
+    args.kv_cache_memory_bytes = u64::try_from(bytes.most()).ok().filter(|bytes| *bytes > 0);
+    let device = case.device().or_else(|| fitting(rank).into_iter().next());
+    let device = device.or_else(|| devices::find("h100-sxm-80gb").ok())?;
+    one(case, launch, rank, &device)
+}
+
 /// What the server printed stands for what the command leaves open.
 fn bounded(launch: &mut Launch, rank: &RankLedger) {
     let EngineLaunch::Sglang(args) = &mut launch.engine else { return };

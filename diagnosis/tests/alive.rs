@@ -1,10 +1,17 @@
 //! Servers that have not crashed: what is said of them.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests stand outside of test functions, where a failure is meant to stop the test"
+)]
+
 mod made;
 
 use made::GIB;
+use plimsoll_diagnosis::reconstruct::what_if;
 use plimsoll_diagnosis::{Case, Cause, Direction, Finding, Level, Raising, Report, diagnose};
-use plimsoll_ingest::log::{Activity, Amount, Kind, Rank, Sglang, Spread};
+use plimsoll_ingest::log::{Activity, Amount, Kind, Rank, Sglang, Spread, Vllm};
 
 fn gib(value: f64) -> Amount {
     Amount::gib(value, 2)
@@ -230,6 +237,31 @@ fn a_pool_below_the_context_is_said() {
     let finding = found(&report, "pool-too-small");
     assert_eq!(finding.level, Level::Note);
     assert!(finding.headline.contains("prompts above 159,270 tokens are refused"));
+}
+
+#[test]
+fn a_known_model_narrows_what_another_fraction_gives() {
+    let what_if = what_if(&TIGHT.case(KIMI)).unwrap();
+    assert_eq!(what_if.cell, Some(70_272.0));
+    let (low, high) = what_if.at_fraction(0.88).tokens.unwrap();
+    assert!(low <= 159_276 && 159_277 <= high && high - low <= 64, "{low} to {high}");
+}
+
+#[test]
+fn the_next_refusal_of_vllm_is_foreseen() {
+    let with = |kv: f64, lines: Vec<Vllm>| {
+        let mut lines: Vec<_> = lines.into_iter().map(|line| (Rank::NONE, line)).collect();
+        lines.push((Rank::NONE, Vllm::AvailableKv { amount: gib(kv) }));
+        let command = "vllm serve Qwen/Qwen3-8B --gpu-memory-utilization 0.9";
+        diagnose(&made::vllm(Some(command), lines))
+    };
+    // 40,960 tokens of 144 KiB are 5.63 GiB.
+    let report = with(4.9, Vec::new());
+    let finding = found(&report, "pool-too-small");
+    assert_eq!((finding.level, finding.fraction), (Level::Error, Direction::Raise));
+    assert!(!codes(&with(6.1, Vec::new())).contains(&"pool-too-small"));
+    let sized = vec![Vllm::KvTokens { tokens: 35_000, per_request: None }];
+    assert!(!codes(&with(4.9, sized)).contains(&"pool-too-small"), "it went on");
 }
 
 #[test]

@@ -1,5 +1,11 @@
 //! Ledgers against truth: made-up starts whose bytes are known, and public starts.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "helpers of tests stand outside of test functions, where a failure is meant to stop the test"
+)]
+
 mod made;
 
 use made::{GIB, Truth, printed};

@@ -21,7 +21,7 @@ pub(crate) use interval::between;
 pub use ledger::{Place, Row, Source, Stage, StageLedger, Whole};
 pub use what_if::{AtFraction, STEP, WhatIf};
 
-use crate::Case;
+use crate::{Case, study::Study};
 
 /// What is known of one rank's start.
 #[derive(Clone, PartialEq, Debug)]
@@ -104,6 +104,25 @@ pub(crate) const fn page_bound(tokens: u64) -> u64 {
 }
 
 impl RankLedger {
+    /// The ledger of SGLang with the fraction known, and what others would give.
+    #[must_use]
+    pub(crate) fn at(mut self, fraction: Fraction) -> Self {
+        self.fraction = Some(fraction);
+        let budget = || Some(sglang_budget(self.before?, self.after?, fraction));
+        let pool = self.pool.and_then(|pool| pool.bytes).or_else(budget);
+        self.what_if = self.before.zip(pool).map(|(scale, pool)| WhatIf {
+            flag: "--mem-fraction-static",
+            fraction: fraction.value,
+            fraction_half: fraction.half,
+            scale,
+            pool,
+            tokens: self.pool.and_then(|pool| pool.tokens),
+            cell: None,
+            left: self.left.map(|left| left.bytes),
+        });
+        self
+    }
+
     /// The ledger of a stage.
     #[must_use]
     pub fn stage(&self, stage: Stage) -> Option<&StageLedger> {
@@ -127,8 +146,9 @@ pub fn ledgers(case: &Case) -> Vec<RankLedger> {
     ranks
 }
 
-/// What other fractions would give, on the rank that decides.
+/// What other fractions would give, on the rank that decides; with the bytes of a token of the model, where the
+/// catalog knows it.
 #[must_use]
 pub fn what_if(case: &Case) -> Option<WhatIf> {
-    ledgers(case).into_iter().find_map(|rank| rank.what_if)
+    Study::of(case).ledgers.into_iter().find_map(|rank| rank.what_if)
 }

@@ -12,7 +12,6 @@ use super::{
     fraction::{Fraction, capped, known_fraction, solve_sglang},
     interval::{least, meet},
     ledger::{Row, Source, Stage, StageLedger, Whole, close},
-    what_if::WhatIf,
 };
 use crate::Case;
 
@@ -103,10 +102,9 @@ fn ledger(case: &Case, rank: Rank, chain: &Chain, server: Readings) -> RankLedge
     let pool = pool(case, chain, readings);
     let (fraction, check) = budget(case, readings, pool.as_ref());
     let left = left(chain);
-    let what_if = what_if(readings, fraction, pool.as_ref(), left.map(|left| left.bytes));
     let mut stages = stages(case, chain);
     stages.extend(death::ledger(case, rank, &stages));
-    RankLedger {
+    let ledger = RankLedger {
         rank,
         stages,
         fraction,
@@ -117,7 +115,11 @@ fn ledger(case: &Case, rank: Rank, chain: &Chain, server: Readings) -> RankLedge
         before: readings.before,
         after: readings.after,
         limits: limits(chain),
-        what_if,
+        what_if: None,
+    };
+    match fraction {
+        Some(fraction) => ledger.at(fraction),
+        None => ledger,
     }
 }
 
@@ -183,25 +185,6 @@ fn budget(
     }
     let solved = (!capped(case)).then(|| solve_sglang(before, after, bytes, slack)).flatten();
     (solved, None)
-}
-
-fn what_if(
-    readings: Readings,
-    fraction: Option<Fraction>,
-    pool: Option<&Pool>,
-    left: Option<Amount>,
-) -> Option<WhatIf> {
-    let (fraction, scale) = (fraction?, readings.before?);
-    let budget = || Some(sglang_budget(scale, readings.after?, fraction));
-    Some(WhatIf {
-        flag: "--mem-fraction-static",
-        fraction: fraction.value,
-        fraction_half: fraction.half,
-        scale,
-        pool: pool.and_then(|pool| pool.bytes).or_else(budget)?,
-        tokens: pool.and_then(|pool| pool.tokens),
-        left,
-    })
 }
 
 /// A ledger a stage, from the steps up to it.

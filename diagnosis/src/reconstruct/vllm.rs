@@ -378,6 +378,7 @@ fn what_if(
         scale: total?,
         pool: pool?.bytes?,
         tokens: pool?.tokens,
+        cell: None,
         left,
     })
 }

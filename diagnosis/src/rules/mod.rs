@@ -23,6 +23,6 @@ pub(crate) fn of_study(study: &Study<'_>) -> Vec<Finding> {
     let rules = RULES.iter().copied().flatten();
     let mut found: Vec<Finding> = rules.flat_map(|rule| rule(study.case)).collect();
     found.extend(alive::findings(study));
-    found.sort_by(|a, b| (b.level, b.weight).cmp(&(a.level, a.weight)));
+    found.sort_by_key(|finding| std::cmp::Reverse((finding.level, finding.weight)));
     found
 }

@@ -5,6 +5,7 @@ mod falling;
 mod healthy;
 mod idle;
 mod margin;
+mod one_request;
 mod proven;
 
 use plimsoll_ingest::log::{Activity, Server};
@@ -17,7 +18,8 @@ pub(super) fn findings(study: &Study<'_>) -> Vec<Finding> {
     if !known || study.case.died() {
         return Vec::new();
     }
-    let rules = [margin::find, falling::find, context::find, proven::find, idle::find];
+    let rules =
+        [margin::find, one_request::find, falling::find, context::find, proven::find, idle::find];
     let mut found: Vec<Finding> = rules.iter().flat_map(|find| find(study)).collect();
     if found.iter().all(|finding| finding.level < Level::Error) {
         found.extend(healthy::find(study));
