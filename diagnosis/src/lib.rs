@@ -12,6 +12,7 @@ mod planned;
 pub mod reconstruct;
 mod report;
 mod rules;
+mod study;
 
 pub use case::{Asked, Case};
 pub use cause::{Cause, Confidence, Direction, Level, Move, Phase};

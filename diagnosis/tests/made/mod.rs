@@ -25,7 +25,7 @@ pub(crate) fn log(server: Server, events: Vec<(Rank, Kind)>) -> Log {
         rank,
         start: 0,
         seconds: None,
-        text: "".into(),
+        text: format!("line {}", at + 1).into(),
         kind,
     };
     Log {
