@@ -6,6 +6,7 @@
 mod case;
 mod cause;
 pub mod codes;
+pub mod emit;
 mod finding;
 mod rules;
 
