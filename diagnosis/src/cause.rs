@@ -128,6 +128,8 @@ named! {
         Host = "host",
         /// Slow growth.
         Leak = "leak",
+        /// While it served, or not even that: the log cannot tell.
+        Unknown = "unknown",
     }
 }
 

@@ -2,7 +2,9 @@
 
 use super::logged::At;
 use crate::{Case, Finding, Phase};
-use plimsoll_ingest::log::{Amount, Event, Frame, Kind, Rank, Refused, Sglang, System, Vllm};
+use plimsoll_ingest::log::{
+    Amount, Event, Frame, Kind, Rank, Reached, Refused, Sglang, System, Vllm,
+};
 
 /// The figures of an allocation that was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -106,12 +108,12 @@ fn refusal(event: &Event) -> Option<How> {
 fn out_of_memory<'a>(case: &'a Case, first: Option<&Finding>) -> Option<(&'a Event, How)> {
     let torch = case.torch_ooms().find(|(_, oom)| oom.requested.is_some());
     if let Some((event, oom)) = torch {
-        let shortage = Shortage {
-            requested: oom.requested,
-            free: oom.free,
-            capacity: oom.capacity,
-        };
-        return Some((event, How::OutOfMemory { phase: phase(case, event, &oom.frames, first), shortage }));
+        let shortage =
+            Shortage { requested: oom.requested, free: oom.free, capacity: oom.capacity };
+        return Some((
+            event,
+            How::OutOfMemory { phase: phase(case, event, &oom.frames, first), shortage },
+        ));
     }
     let refused = |kind: &System| match kind {
         System::DriverOom { requested, .. } => {
@@ -155,11 +157,16 @@ fn phase(case: &Case, death: &Event, frames: &[Frame], first: Option<&Finding>) 
 /// The last phase that was reached before the death.
 fn by_lines(case: &Case, death: &Event) -> Phase {
     let mut phase = Phase::Prefill;
-    for event in case.events().take_while(|event| event.file != death.file || event.line < death.line)
+    for event in
+        case.events().take_while(|event| event.file != death.file || event.line < death.line)
     {
         phase = match &event.kind {
-            Kind::Sglang(Sglang::LoadBegin { .. }) => Phase::Load,
-            Kind::Sglang(Sglang::LoadEnd { .. }) | Kind::Vllm(Vllm::LoadEnd { .. }) => Phase::Sizing,
+            Kind::Sglang(Sglang::LoadBegin { .. }) | Kind::Vllm(Vllm::Phase(Reached::Load)) => {
+                Phase::Load
+            }
+            Kind::Sglang(Sglang::LoadEnd { .. }) | Kind::Vllm(Vllm::LoadEnd { .. }) => {
+                Phase::Sizing
+            }
             Kind::Sglang(Sglang::PoolEnd { .. } | Sglang::CaptureBegin { .. })
             | Kind::Vllm(Vllm::Capturing { .. } | Vllm::KvTokens { .. } | Vllm::Blocks { .. }) => {
                 Phase::Capture

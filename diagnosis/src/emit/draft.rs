@@ -135,7 +135,9 @@ impl Draft {
         }
         match &self.launch {
             // Continuations and comments of a script stay: the text is one scalar.
-            LaunchText::Command(text) if text.trim().contains(['\n', '\t']) || text.contains("  ") => {
+            LaunchText::Command(text)
+                if text.trim().contains(['\n', '\t']) || text.contains("  ") =>
+            {
                 out.push_str("  command: |\n");
                 text.trim().lines().for_each(|line| {
                     let _ = writeln!(out, "    {}", line.trim_end());

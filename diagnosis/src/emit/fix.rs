@@ -5,9 +5,13 @@ use super::{
     trial::Trial,
 };
 use crate::{Finding, Move};
-use plimsoll_core::{plan::Advice, pyfloat, units::{Bytes, group_thousands}};
+use plimsoll_core::{
+    plan::Advice,
+    pyfloat,
+    units::{Bytes, group_thousands},
+};
 use plimsoll_ingest::launch::text_with_flag;
-use plimsoll_replay::{plan, run::ScenarioRun, scenario::Ending};
+use plimsoll_replay::{outcome::Figure, plan, run::ScenarioRun, scenario::Ending, start::Policy};
 use std::{collections::VecDeque, path::Path};
 
 /// One setting to try.
@@ -76,6 +80,7 @@ fn changes(finding: Option<&Finding>, crash: &ScenarioRun) -> Vec<Change> {
             changes.push(change("--chunked-prefill-size", Some(&tokens), "the plan of this start"));
         }
     }
+    changes.extend(smaller_pool(crash));
     if let Some(refused) = super::trial::refused(&crash.ran) {
         for remedy in &refused.remedies {
             let last = remedy.value.as_deref().and_then(|value| value.split(' ').next_back());
@@ -85,6 +90,19 @@ fn changes(finding: Option<&Finding>, crash: &ScenarioRun) -> Vec<Change> {
         }
     }
     changes
+}
+
+/// On one memory for all no window of the fraction is known: what others take decides. A pool of twice what
+/// the load held leaves them the rest.
+fn smaller_pool(crash: &ScenarioRun) -> Option<Change> {
+    let (Policy::Mlx(_), Some(Figure::Count(peak))) =
+        (&crash.ran.policy, crash.outcome.get("peak_used_tokens"))
+    else {
+        return None;
+    };
+    let tokens = u64::try_from(peak).ok()?.saturating_mul(2).next_multiple_of(1024);
+    let from = "twice what the load held";
+    Some(change("--max-total-tokens", Some(&tokens.to_string()), from))
 }
 
 fn change(flag: &str, value: Option<&str>, from: &'static str) -> Change {
@@ -139,7 +157,9 @@ pub(super) fn find(
         }
     }
     Err(match tried.is_empty() {
-        true => "neither the first finding nor the plan of this start names a value to set".to_owned(),
+        true => {
+            "neither the first finding nor the plan of this start names a value to set".to_owned()
+        }
         false => format!("the server still ends with {}", tried.join(", or with ")),
     })
 }
@@ -158,7 +178,8 @@ fn gives(made: &[Change], trial: &Trial) -> String {
         Ending::Finished => "every request is served",
         _ => "the server starts",
     };
-    let with = if parts.is_empty() { String::new() } else { format!(", with {}", parts.join(" and ")) };
+    let with =
+        if parts.is_empty() { String::new() } else { format!(", with {}", parts.join(" and ")) };
     let from = made.first().map_or("", |change| change.from);
     format!("{} (from {from}): {end}{with}", words(made))
 }

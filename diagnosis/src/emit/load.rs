@@ -47,7 +47,9 @@ pub(super) fn put(
             continue;
         }
         let trial = Trial::of(&tried, base)?;
-        if trial.ending() != Ending::OutOfMemory || trial.word("died_in").as_deref() != Some(phase.name()) {
+        if trial.ending() != Ending::OutOfMemory
+            || trial.word("died_in").as_deref() != Some(phase.name())
+        {
             continue;
         }
         if asked(&trial, shortage.requested) {
@@ -234,7 +236,12 @@ fn smallest(killed: &KilledBy) -> Mix {
     let (requests, tokens) = (whole(killed.requests), whole(killed.tokens));
     let groups = match killed.kind {
         MixKind::OnePrompt => {
-            vec![group("prompt", 1, whole(killed.tokens.saturating_add(killed.prefix_tokens)), &note)]
+            vec![group(
+                "prompt",
+                1,
+                whole(killed.tokens.saturating_add(killed.prefix_tokens)),
+                &note,
+            )]
         }
         MixKind::ShortPrompts => vec![group("short", requests, tokens / requests.max(1), &note)],
         MixKind::CachedPrefix => {

@@ -100,13 +100,7 @@ impl Logged {
         logged
     }
 
-    fn sglang(
-        &mut self,
-        event: &Event,
-        line: &Sglang,
-        rank: usize,
-        sized: &mut BTreeSet<usize>,
-    ) {
+    fn sglang(&mut self, event: &Event, line: &Sglang, rank: usize, sized: &mut BTreeSet<usize>) {
         match line {
             Sglang::LoadBegin { avail } => first(&mut self.before, event, rank, *avail),
             // What is loaded before the pool is sized counts; a draft that is loaded later does not.
@@ -170,7 +164,10 @@ impl Logged {
                 self.total = Some(at(total));
             }
             Vllm::Budget { total, .. } => self.total = Some(at(total)),
-            Vllm::Profile { weights, non_torch, activation_peak, kv, peak_torch } => {
+            Vllm::Profile {
+                weights, non_torch, activation_peak, kv, peak_torch, total, ..
+            } => {
+                self.total = total.as_ref().map(at).or(self.total);
                 if let Some(weights) = weights {
                     last(&mut self.weights, event, rank, *weights);
                 }
@@ -186,12 +183,14 @@ impl Logged {
                     last(&mut self.available_kv, event, rank, *kv);
                 }
             }
-            Vllm::Usage { activation_peak, non_torch, .. } => {
+            Vllm::Usage { activation_peak, non_torch, free, total, .. } => {
+                self.total = self.total.or(total.as_ref().map(at));
+                self.free_at_start = self.free_at_start.or(free.as_ref().map(at));
                 self.activation_peak = activation_peak.as_ref().map(at).or(self.activation_peak);
                 self.non_torch = non_torch.as_ref().map(at).or(self.non_torch);
             }
             Vllm::AvailableKv { amount } => last(&mut self.available_kv, event, rank, *amount),
-            Vllm::KvTokens { tokens } => self.tokens = Some(At::new(event, *tokens)),
+            Vllm::KvTokens { tokens, .. } => self.tokens = Some(At::new(event, *tokens)),
             Vllm::Blocks { gpu, .. } => self.blocks = Some(At::new(event, *gpu)),
             Vllm::GraphEstimate { amount } => self.graph_estimate = Some(at(amount)),
             Vllm::CaptureEnd { took: Some(took) } => last(&mut self.graphs, event, rank, *took),

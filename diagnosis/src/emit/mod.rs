@@ -21,23 +21,28 @@ use death::{Death, How};
 use draft::Draft;
 use logged::Logged;
 use plimsoll_core::{policy::sglang::version::Version, units::Bytes};
+use plimsoll_replay::assemble::Places;
 use server::Known;
 use std::{fmt, path::Path};
 use trial::Trial;
 
-/// What the user adds to the log.
-#[derive(Clone, Copy, Debug)]
+/// What the user adds to the log and to [`crate::Asked`].
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Ask<'a> {
     /// The launch command as typed; it wins over one in the log.
     pub command: Option<&'a str>,
-    /// A model of the catalog, a hub id or a path.
-    pub model: Option<&'a str>,
-    /// A device of the catalog.
-    pub device: Option<&'a str>,
     /// The release; it wins over the one in the log.
     pub version: Option<Version>,
-    /// The folder in which relative paths of the files will start.
-    pub base: &'a Path,
+}
+
+/// All that the user says, in one place.
+#[derive(Clone, Copy, Debug)]
+struct Given<'a> {
+    command: Option<&'a str>,
+    version: Option<Version>,
+    model: Option<&'a str>,
+    device: Option<&'a str>,
+    places: &'a Places,
 }
 
 /// A file to write.
@@ -111,42 +116,46 @@ impl fmt::Display for Missing {
 
 impl std::error::Error for Missing {}
 
-/// Writes the scenario files of a log. `findings` are those of the case, the first being the answer: its phase
+/// Writes the scenario files of a log; relative paths in them start at the base of the case's places. `findings` are those of the case, the first being the answer: its phase
 /// tells where memory was refused, its levers are tried first.
 ///
 /// # Errors
 ///
 /// [`Missing`]: every fact that is needed and that neither the log nor the user gives.
 pub fn emit(case: &Case, findings: &[Finding], ask: &Ask<'_>) -> Result<Emitted, Missing> {
+    let given = &Given {
+        command: ask.command,
+        version: ask.version,
+        model: case.asked.model.as_deref(),
+        device: case.asked.device.as_deref(),
+        places: &case.asked.places,
+    };
+    let base = given.places.base.as_path();
     let first = findings.first();
     let death = Death::of(case, first);
-    let known = server::launch_of(case, ask)?;
+    let known = server::launch_of(case, given)?;
     let logged = Logged::of(case, known.tp(), death.rank());
-    let mut draft = base_of(case, ask, &known, &death)?;
+    let mut draft = base_of(case, given, &known, &death)?;
     draft.why = why(&death, first);
     readings::put(&mut draft, &known, &logged, &death);
-    let parts = Parts { case, known: &known, logged: &logged, death: &death, base: ask.base };
+    let parts = Parts { case, known: &known, logged: &logged, death: &death, base };
     parts.solve(&mut draft).map_err(Missing::run)?;
     draft.expect = expect::crash(&known, &logged, &death);
-    let trial = Trial::of(&draft, ask.base).map_err(Missing::run)?;
+    let trial = Trial::of(&draft, base).map_err(Missing::run)?;
     if let How::OutOfMemory { phase: Phase::Prefill | Phase::Decode, shortage } = death.how {
         expect::block(&mut draft, &trial, shortage, &death.place());
     }
     draft.differs = trial.failures();
     let shows = shows(&trial);
-    let crash = File {
-        name: "crash.yaml",
-        text: draft.text(),
-        shows,
-        differs: draft.differs.clone(),
-    };
-    let fixed = fixed(&draft, first, &trial, &death, ask.base);
+    let crash =
+        File { name: "crash.yaml", text: draft.text(), shows, differs: draft.differs.clone() };
+    let fixed = fixed(&draft, first, &trial, &death, base);
     Ok(Emitted { crash, fixed })
 }
 
 /// The file before its figures; all that is missing of machine and model is said together.
-fn base_of(case: &Case, ask: &Ask<'_>, known: &Known, death: &Death) -> Result<Draft, Missing> {
-    match (server::device(case, ask, death), server::model(known, ask, death)) {
+fn base_of(case: &Case, given: &Given<'_>, known: &Known, death: &Death) -> Result<Draft, Missing> {
+    match (server::device(case, given, death), server::model(known, given, death)) {
         (Ok(machine), Ok(model)) => Ok(server::draft(known, machine, model)),
         (Err(mut device), Err(model)) => {
             device.facts.extend(model.facts);
@@ -192,14 +201,22 @@ impl Parts<'_> {
 fn why(death: &Death, first: Option<&Finding>) -> String {
     let place = death.place();
     let what = match &death.how {
-        How::WeightsTooLarge { .. } => format!("The start is refused at {place}: nothing is left for the pool"),
-        How::HostPool { .. } => format!("The start is refused at {place}: the host pool does not fit"),
-        How::FreeBelow => format!("The start is refused at {place}: less is free than the fraction asks for"),
+        How::WeightsTooLarge { .. } => {
+            format!("The start is refused at {place}: nothing is left for the pool")
+        }
+        How::HostPool { .. } => {
+            format!("The start is refused at {place}: the host pool does not fit")
+        }
+        How::FreeBelow => {
+            format!("The start is refused at {place}: less is free than the fraction asks for")
+        }
         How::NoBlocks => format!("The start is refused at {place}: no block is left for the cache"),
         How::TooLong { .. } | How::LongerThanPool { .. } => {
             format!("The start is refused at {place}: the longest request does not fit the cache")
         }
-        How::OutOfMemory { phase, .. } => format!("Memory is refused at {place}, in the phase {phase}"),
+        How::OutOfMemory { phase, .. } => {
+            format!("Memory is refused at {place}, in the phase {phase}")
+        }
         How::Nothing => "The start as the log shows it".to_owned(),
     };
     match first {
@@ -221,7 +238,10 @@ fn shows(trial: &Trial) -> String {
         Some(refused) => format!("refused: {}", refused.message),
         None => match (trial.word("died_buffer"), trial.bytes("died_free")) {
             (Some(buffer), Some(free)) => {
-                format!("out of memory in the start ({buffer}), {} free", Bytes(free.unsigned_abs()))
+                format!(
+                    "out of memory in the start ({buffer}), {} free",
+                    Bytes(free.unsigned_abs())
+                )
             }
             _ => trial.ending().as_str().to_owned(),
         },
@@ -242,7 +262,10 @@ fn fixed(
         return Err("the crash is not reproduced, so no change can be tried on it".to_owned());
     }
     if crash.model.as_ref().is_some_and(|model| model.value.contains("kv_bytes_per_token")) {
-        return Err("the model is not known, so what a change gives cannot be computed; give --model".to_owned());
+        return Err(
+            "the model is not known, so what a change gives cannot be computed; give --model"
+                .to_owned(),
+        );
     }
     let fix::Fixed { mut draft, gives } = fix::find(crash, first, &trial.0, base)?;
     let checked = Trial::of(&draft, base)?;

@@ -25,7 +25,8 @@ fn sglang(draft: &mut Draft, known: &Known, logged: &Logged, death: &Death) {
     let after = printed("free_after_load", "after loading", &logged.after, ranks, rank);
     let both = before.is_some() && after.is_some();
     before.into_iter().chain(after).for_each(|reading| draft.set(reading));
-    if !both && let Some(weights) = printed("weights", "what loading took", &logged.weights, ranks, rank)
+    if !both
+        && let Some(weights) = printed("weights", "what loading took", &logged.weights, ranks, rank)
     {
         draft.set(weights);
     }
@@ -97,7 +98,8 @@ fn vllm(draft: &mut Draft, known: &Known, logged: &Logged, death: &Death) {
         let at = At { value: capacity, file: place.file, line: place.line };
         draft.set(single("total", "total capacity", &at));
     }
-    let heaviest = logged.weights.iter().max_by_key(|(_, at)| at.value.bytes).map(|(rank, _)| *rank);
+    let heaviest =
+        logged.weights.iter().max_by_key(|(_, at)| at.value.bytes).map(|(rank, _)| *rank);
     match printed("weights", "what loading took", &logged.weights, ranks, heaviest) {
         Some(weights) => draft.set(weights),
         // A stand-in for the model has no weights, and this start ends before it loads.

@@ -105,6 +105,8 @@ fn decimal(amount: Amount) -> f64 {
 }
 
 fn draft_ranks(draft: &Draft, base: &Path) -> Result<u32, String> {
-    Ok(u32::try_from(Trial::start(draft, base)?.start.readings.first().map_or(1, |(_, r)| r.0.len()))
-        .unwrap_or(1))
+    Ok(u32::try_from(
+        Trial::start(draft, base)?.start.readings.first().map_or(1, |(_, r)| r.0.len()),
+    )
+    .unwrap_or(1))
 }

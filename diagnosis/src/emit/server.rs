@@ -1,7 +1,7 @@
 //! The server and the machine of an emitted file: from the command, the log, and what the user adds.
 
 use super::{
-    Ask, Missing, MissingFact,
+    Given, Missing, MissingFact,
     death::{Death, How, Shortage},
     draft::{Draft, Entry, LaunchText, amount, quoted},
 };
@@ -9,12 +9,10 @@ use crate::Case;
 use plimsoll_catalog::devices;
 use plimsoll_core::policy::sglang::{args::Platform, version::Version};
 use plimsoll_ingest::{
-    launch::{
-        self, Context, Engine, EngineLaunch, Launch, LaunchInput, VersionSource,
-    },
+    launch::{self, Context, Engine, EngineLaunch, Launch, LaunchInput, VersionSource},
     log::Server,
 };
-use plimsoll_replay::assemble::{self, AssembleErrorKind, ModelAsk, Places};
+use plimsoll_replay::assemble::{self, AssembleErrorKind, ModelAsk};
 use serde_json::{Value, json};
 
 /// The launch with everything that is taken from outside the command.
@@ -50,7 +48,7 @@ impl Known {
 }
 
 /// Reads the launch: the user's text, the command in the log, the arguments that the server printed.
-pub(super) fn launch_of(case: &Case, ask: &Ask<'_>) -> Result<Known, Missing> {
+pub(super) fn launch_of(case: &Case, given: &Given<'_>) -> Result<Known, Missing> {
     let engine = match case.server() {
         None | Some(Server::Sglang) => Engine::Sglang,
         Some(Server::Vllm) => Engine::Vllm,
@@ -58,15 +56,15 @@ pub(super) fn launch_of(case: &Case, ask: &Ask<'_>) -> Result<Known, Missing> {
     };
     let printed = case.log.version.as_ref().and_then(|(text, ..)| text.parse::<Version>().ok());
     let printed = printed.filter(|version| *version > Version::new(0, 0, 1));
-    let command = ask.command.or(case.log.command.as_deref());
+    let command = given.command.or(case.log.command.as_deref());
     let environment = environment(case, engine, command.unwrap_or_default());
-    let ctx = Context { version: ask.version.or(printed), read_file: None, env: &environment };
+    let ctx = Context { version: given.version.or(printed), read_file: None, env: &environment };
     let (launch, text) = match command {
         Some(text) => from_text(text, &ctx)?,
         None => from_arguments(case, engine, &ctx)?,
     };
     let version = launch.engine.version();
-    let version_from = match (&launch.version, ask.version, printed) {
+    let version_from = match (&launch.version, given.version, printed) {
         (VersionSource::Given, Some(_), _) => "as given".to_owned(),
         (VersionSource::Given, None, _) => format!("{version} as the log prints it"),
         (VersionSource::Default { .. }, ..) => {
@@ -101,7 +99,8 @@ fn without_secrets(text: &str) -> String {
             (false, true, Some((left, _))) => out.push_str(&format!("{left}=REDACTED")),
             _ => out.push_str(word),
         }
-        hide = (hide && word.is_empty()) || (secret && word.starts_with("--") && !word.contains('='));
+        hide =
+            (hide && word.is_empty()) || (secret && word.starts_with("--") && !word.contains('='));
         out.push_str(end);
     }
     out
@@ -203,9 +202,8 @@ fn yaml_of(value: &Value) -> String {
 
 /// Variables that decide how the server is sized and that a log shows without a command.
 fn environment(case: &Case, engine: Engine, command: &str) -> Vec<(String, String)> {
-    let mlx = case.sglang().any(|(_, line)| {
-        matches!(line, plimsoll_ingest::log::Sglang::MlxPool { .. })
-    });
+    let mlx =
+        case.sglang().any(|(_, line)| matches!(line, plimsoll_ingest::log::Sglang::MlxPool { .. }));
     match engine == Engine::Sglang && mlx && !command.contains("SGLANG_USE_MLX") {
         true => vec![("SGLANG_USE_MLX".to_owned(), "1".to_owned())],
         false => Vec::new(),
@@ -213,8 +211,8 @@ fn environment(case: &Case, engine: Engine, command: &str) -> Vec<(String, Strin
 }
 
 /// The machine's part: a device by name, or by the capacity that the log prints.
-pub(super) fn device(case: &Case, ask: &Ask<'_>, death: &Death) -> Result<Vec<Entry>, Missing> {
-    if let Some(name) = ask.device {
+pub(super) fn device(case: &Case, given: &Given<'_>, death: &Death) -> Result<Vec<Entry>, Missing> {
+    if let Some(name) = given.device {
         let known = devices::find(name).map_err(|error| {
             Missing::one("a device of the catalog", "--device", error.to_string())
         })?;
@@ -241,19 +239,20 @@ pub(super) fn device(case: &Case, ask: &Ask<'_>, death: &Death) -> Result<Vec<En
 /// the size of a cell has no bearing, a stand-in.
 pub(super) fn model(
     known: &Known,
-    ask: &Ask<'_>,
+    given: &Given<'_>,
     death: &Death,
 ) -> Result<Option<Entry>, Missing> {
-    let places = Places { base: ask.base.to_path_buf(), ..Places::default() };
-    if let Some(name) = ask.model {
-        let wanted = ModelAsk { name: Some(name.to_owned()), ..ModelAsk::of_launch(&known.launch.engine) };
-        return match assemble::find_model(&wanted, &known.launch.engine, &places) {
+    let places = given.places;
+    if let Some(name) = given.model {
+        let wanted =
+            ModelAsk { name: Some(name.to_owned()), ..ModelAsk::of_launch(&known.launch.engine) };
+        return match assemble::find_model(&wanted, &known.launch.engine, places) {
             Ok(_) => Ok(Some(Entry::new("model", quoted(name), "as given"))),
             Err(error) => Err(Missing::one("the model", "--model", error.message)),
         };
     }
     let asked = ModelAsk::of_launch(&known.launch.engine);
-    match assemble::find_model(&asked, &known.launch.engine, &places) {
+    match assemble::find_model(&asked, &known.launch.engine, places) {
         Ok(_) => Ok(None),
         Err(error) if error.kind == AssembleErrorKind::Input => {
             Err(Missing::one("the model", "--model", error.message))
@@ -273,16 +272,13 @@ pub(super) fn model(
 }
 
 fn stand_in() -> Entry {
-    let note = "stands in for a model that is not in the catalog: nothing is left, whatever a token takes";
+    let note =
+        "stands in for a model that is not in the catalog: nothing is left, whatever a token takes";
     Entry::new("model", "{ kv_bytes_per_token: 65536 B }", note)
 }
 
 /// The file before any figure of the log stands in it.
-pub(super) fn draft(
-    known: &Known,
-    machine: Vec<Entry>,
-    model: Option<Entry>,
-) -> Draft {
+pub(super) fn draft(known: &Known, machine: Vec<Entry>, model: Option<Entry>) -> Draft {
     let text = &known.text;
     Draft {
         name: "from-log/crash".to_owned(),
@@ -308,7 +304,8 @@ mod tests {
     #[test]
     fn secrets_do_not_get_into_a_file() {
         let text = "HF_TOKEN=hf_abc vllm serve m --api-key  s3cret --tokenizer t --api-key=x";
-        let want = "HF_TOKEN=REDACTED vllm serve m --api-key  REDACTED --tokenizer t --api-key=REDACTED";
+        let want =
+            "HF_TOKEN=REDACTED vllm serve m --api-key  REDACTED --tokenizer t --api-key=REDACTED";
         assert_eq!(without_secrets(text), want);
     }
 

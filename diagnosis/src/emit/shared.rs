@@ -28,6 +28,9 @@ pub(super) fn put(draft: &mut Draft, case: &Case, base: &Path) -> Result<(), Str
         Entry::new("output_tokens", 512, "not in the log; chosen, so that they still run"),
     ]];
     let text = "# not in the log: other programs take what the start left free";
-    draft.events = vec![format!("{{ at: 500 ms, others_grow: {{ by: {}, over: 1 s }} }} {text}", amount(left))];
+    draft.events = vec![format!(
+        "{{ at: 500 ms, others_grow: {{ by: {}, over: 1 s }} }} {text}",
+        amount(left)
+    )];
     Ok(())
 }

@@ -131,7 +131,8 @@ fn handle(draft: &Draft, known: &Known, logged: &Logged, ran: &Ran) -> Option<Ha
         let halves = [logged.activation_peak, logged.non_torch, logged.total];
         let halves = halves.iter().flatten().map(|at| at.value.half).sum::<i64>();
         let halves = halves + half(&logged.weights) + half(&logged.available_kv);
-        let free = || Handle::free("activation_peak", estimate(ran.basis.transient.value.mid.0), -1.0);
+        let free =
+            || Handle::free("activation_peak", estimate(ran.basis.transient.value.mid.0), -1.0);
         return Handle::of(draft, "activation_peak", Some(halves), -1.0).or_else(|| Some(free()));
     }
     let second = Handle::of(draft, "free_before_load", Some(half(&logged.before)), fraction - 1.0);
@@ -175,7 +176,8 @@ fn target(logged: &Logged, ran: &Ran) -> Option<Target> {
         };
         Target { name, count: at.value, place: at.place() }
     });
-    let blocks = |at: At<u64>| Target { name: "num_gpu_blocks", count: at.value, place: at.place() };
+    let blocks =
+        |at: At<u64>| Target { name: "num_gpu_blocks", count: at.value, place: at.place() };
     tokens.or_else(|| logged.blocks.map(blocks))
 }
 

@@ -35,8 +35,8 @@ impl Trial {
         let bare = Draft { workload: Vec::new(), events: Vec::new(), ..draft.clone() };
         let scenario = parse(&bare)?;
         let file = base.join("crash.yaml");
-        let assembled = plimsoll_replay::assemble::of_scenario(&scenario, &file)
-            .map_err(|e| e.to_string())?;
+        let assembled =
+            plimsoll_replay::assemble::of_scenario(&scenario, &file).map_err(|e| e.to_string())?;
         start::run(&assembled.case).map_err(|e| e.to_string())
     }
 
@@ -77,7 +77,9 @@ impl Trial {
     /// Claims that do not hold, a line each.
     pub(super) fn failures(&self) -> Vec<String> {
         let failed = self.0.claims.iter().filter(|claim| !claim.holds());
-        failed.map(|c| format!("{}: the log says {}, the run {}", c.path, c.expected, c.got)).collect()
+        failed
+            .map(|c| format!("{}: the log says {}, the run {}", c.path, c.expected, c.got))
+            .collect()
     }
 }
 

@@ -1,11 +1,9 @@
 //! Logs put together line by line.
 
-use plimsoll_diagnosis::{Case, emit::Ask};
+use plimsoll_diagnosis::{Asked, Case, emit::Ask};
 use plimsoll_ingest::log::{
-    Activity, Amount, Event, Frame, Kind, Log, Rank, Server, Sglang, TorchOom,
-    TorchOomForm, Vllm,
+    Activity, Amount, Event, Frame, Kind, Log, Rank, Server, Sglang, TorchOom, TorchOomForm, Vllm,
 };
-use std::path::Path;
 
 pub(crate) fn gb(value: f64) -> Amount {
     Amount::gib(value, 2)
@@ -15,12 +13,16 @@ pub(crate) fn gb(value: f64) -> Amount {
 #[derive(Default)]
 pub(crate) struct Made {
     log: Log,
+    asked: Asked,
 }
 
 impl Made {
     pub(crate) fn of(server: Server, version: &str) -> Self {
         let version = Some((version.into(), 0, 1));
-        Self { log: Log { server: Some(server), version, lines: 1, ..Log::default() } }
+        Self {
+            log: Log { server: Some(server), version, lines: 1, ..Log::default() },
+            asked: Asked::default(),
+        }
     }
 
     pub(crate) fn device(mut self, name: &str) -> Self {
@@ -34,7 +36,8 @@ impl Made {
     }
 
     pub(crate) fn args(mut self, args: &[(&str, &str)]) -> Self {
-        self.log.args = args.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+        self.log.args =
+            args.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
         self
     }
 
@@ -64,7 +67,14 @@ impl Made {
         self.push(Rank::NONE, Kind::System(line))
     }
 
-    pub(crate) fn oom(self, rank: u32, requested: Amount, free: Amount, capacity: f64, function: &str) -> Self {
+    pub(crate) fn oom(
+        self,
+        rank: u32,
+        requested: Amount,
+        free: Amount,
+        capacity: f64,
+        function: &str,
+    ) -> Self {
         let frame = Frame {
             file: "model_runner.py".into(),
             line: None,
@@ -131,12 +141,17 @@ impl Made {
         self.log.activity.entry((0, Rank::tp(0))).or_default()
     }
 
+    pub(crate) fn given(mut self, device: Option<&str>, model: Option<&str>) -> Self {
+        self.asked.device = device.map(str::to_owned);
+        self.asked.model = model.map(str::to_owned);
+        self
+    }
+
     pub(crate) fn case(self) -> Case {
-        Case { log: self.log, launch: None }
+        Case { log: self.log, launch: None, asked: self.asked }
     }
 }
 
 pub(crate) fn ask() -> Ask<'static> {
-    Ask { command: None, model: None, device: None, version: None, base: Path::new("") }
+    Ask::default()
 }
-

@@ -1,5 +1,11 @@
 //! Files written from logs: what they say, that they hold, and what is missing where there is none.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on says where"
+)]
+
 mod made;
 mod missing;
 mod sglang;
@@ -24,7 +30,8 @@ fn both(case: &Case, ask: &Ask<'_>) -> Emitted {
     let emitted = emit(case, &[], ask).unwrap_or_else(|missing| panic!("{missing}"));
     assert_eq!(emitted.crash.differs, Vec::<String>::new(), "{}", emitted.crash.text);
     holds(&emitted.crash);
-    let fixed = emitted.fixed.as_ref().unwrap_or_else(|why| panic!("{why}\n{}", emitted.crash.text));
+    let fixed =
+        emitted.fixed.as_ref().unwrap_or_else(|why| panic!("{why}\n{}", emitted.crash.text));
     assert_eq!(fixed.differs, Vec::<String>::new(), "{}", fixed.text);
     holds(fixed);
     emitted

@@ -1,12 +1,13 @@
 use crate::{both, holds, made::*};
-use plimsoll_diagnosis::emit::{Ask, emit};
+use plimsoll_diagnosis::emit::emit;
 use plimsoll_ingest::log::{Server, Sglang, System};
 
 const KIMI: &str = "python -m sglang.launch_server --model-path moonshotai/Kimi-K2.5 --tp 8 \
                     --mem-fraction-static 0.93 --enable-hierarchical-cache --hicache-size 48";
 
 fn kimi() -> Made {
-    let made = Made::of(Server::Sglang, "0.5.8").device("NVIDIA RTX PRO 6000 Blackwell Server Edition");
+    let made =
+        Made::of(Server::Sglang, "0.5.8").device("NVIDIA RTX PRO 6000 Blackwell Server Edition");
     let made = (0..8).fold(made.command(KIMI), |made, rank| made.loads(rank, 94.04, 21.71));
     let captured = Sglang::CaptureEnd {
         what: "cuda graph".into(),
@@ -19,10 +20,8 @@ fn kimi() -> Made {
 #[test]
 fn a_thin_margin_dies_in_the_prefill_of_the_log() {
     let mib = |n: i64| plimsoll_ingest::log::Amount { bytes: n << 20, half: 5243 };
-    let case = kimi()
-        .prefill(8192.0, 1.0)
-        .oom(0, mib(896), mib(420), 94.97, "forward_extend")
-        .case();
+    let case =
+        kimi().prefill(8192.0, 1.0).oom(0, mib(896), mib(420), 94.97, "forward_extend").case();
     let emitted = both(&case, &ask());
     insta::assert_snapshot!("kimi_crash", emitted.crash.text);
     insta::assert_snapshot!("kimi_fixed", emitted.fixed.unwrap().text);
@@ -61,8 +60,9 @@ fn one_line_with_a_floor_is_enough() {
     let case = Made::of(Server::Sglang, "0.5.17")
         .command(QWEN)
         .sglang(0, nothing_left(0.75, 0.782, 0.7812))
+        .given(Some("H100 80GB"), None)
         .case();
-    let emitted = both(&case, &Ask { device: Some("H100 80GB"), ..ask() });
+    let emitted = both(&case, &ask());
     insta::assert_snapshot!("refused_one_line", emitted.crash.text);
 }
 
@@ -71,13 +71,15 @@ fn one_line_without_a_number_is_enough() {
     let case = Made::of(Server::Sglang, "0.4.6")
         .command(QWEN)
         .sglang(0, Sglang::NotEnoughMemory { fraction: None })
+        .given(Some("A100 80GB"), None)
         .case();
-    both(&case, &Ask { device: Some("A100 80GB"), ..ask() });
+    both(&case, &ask());
 }
 
 #[test]
 fn an_unknown_model_does_not_matter_where_nothing_is_left() {
-    let command = "python -m sglang.launch_server --model-path lab/giant --tp 8 --mem-fraction-static 0.88";
+    let command =
+        "python -m sglang.launch_server --model-path lab/giant --tp 8 --mem-fraction-static 0.88";
     let case = Made::of(Server::Sglang, "0.5.17")
         .device("NVIDIA H200")
         .command(command)
@@ -113,9 +115,9 @@ fn a_prefill_of_which_only_the_last_line_is_there() {
         .device("NVIDIA GeForce RTX 4090")
         .command(command)
         .oom(0, mib(448.0), mib(288.25), 23.52, "forward_extend")
+        .given(None, Some("meta-llama/Meta-Llama-3-8B"))
         .case();
-    let asked = Ask { model: Some("meta-llama/Meta-Llama-3-8B"), ..ask() };
-    let emitted = both(&case, &asked);
+    let emitted = both(&case, &ask());
     insta::assert_snapshot!("prefill_one_line", emitted.crash.text);
 }
 
@@ -133,9 +135,9 @@ fn a_laptop_whose_pool_is_nearly_empty() {
         .sglang(0, Sglang::Ready)
         .running(24.0, 12_000.0)
         .system(System::MetalOom)
+        .given(Some("Apple 64 GB"), None)
         .case();
-    let asked = Ask { device: Some("Apple 64 GB"), ..ask() };
-    let emitted = both(&case, &asked);
+    let emitted = both(&case, &ask());
     insta::assert_snapshot!("laptop_crash", emitted.crash.text);
 }
 
@@ -149,10 +151,7 @@ fn a_host_pool_that_does_not_fit() {
         )
         .sglang(
             2,
-            Sglang::HostPoolRefused {
-                requested: Some(decimal(60.0)),
-                free: Some(decimal(41.32)),
-            },
+            Sglang::HostPoolRefused { requested: Some(decimal(60.0)), free: Some(decimal(41.32)) },
         )
         .case();
     let emitted = both(&case, &ask());

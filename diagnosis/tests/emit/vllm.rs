@@ -46,6 +46,9 @@ fn a_capture_of_v0_outside_its_budget() {
         activation_peak: Some(gb(2.53)),
         kv: Some(gb(4.55)),
         peak_torch: None,
+        initial: None,
+        total: None,
+        utilization: None,
     };
     let mib = |n: f64| Amount { bytes: (n * 1048576.0) as i64, half: 5243 };
     let case = Made::of(Server::Vllm, "0.6.4.post1")
@@ -57,7 +60,7 @@ fn a_capture_of_v0_outside_its_budget() {
         .vllm(Vllm::Budget { total: gb(15.77), utilization: 0.95, budget: gb(14.98) })
         .vllm(profile)
         .vllm(Vllm::Blocks { gpu: 4660, cpu: Some(4096) })
-        .vllm(Vllm::Capturing { progress: None })
+        .vllm(Vllm::Capturing { progress: None, mode: None })
         .oom(0, mib(20.0), mib(12.5), 15.77, "")
         .case();
     let emitted = both(&case, &ask());
@@ -88,8 +91,12 @@ fn a_v0_pool_below_the_longest_request() {
         activation_peak: Some(gb(0.22)),
         kv: Some(gb(4.60)),
         peak_torch: None,
+        initial: None,
+        total: None,
+        utilization: None,
     };
-    let command = "VLLM_USE_V1=0 vllm serve meta-llama/Llama-3.1-8B-Instruct --gpu-memory-utilization 0.9";
+    let command =
+        "VLLM_USE_V1=0 vllm serve meta-llama/Llama-3.1-8B-Instruct --gpu-memory-utilization 0.9";
     let case = Made::of(Server::Vllm, "0.8.5")
         .device("NVIDIA A10G")
         .vllm(Vllm::Budget { total: gb(22.07), utilization: 0.9, budget: gb(19.86) })
