@@ -134,7 +134,12 @@ impl Lever {
 impl Finding {
     /// A likely error of this code; no value of the fraction is the answer until [`Finding::fraction`] says so.
     #[must_use]
-    pub fn new(code: &'static str, cause: Cause, phase: Phase, headline: impl Into<String>) -> Self {
+    pub fn new(
+        code: &'static str,
+        cause: Cause,
+        phase: Phase,
+        headline: impl Into<String>,
+    ) -> Self {
         Self {
             code,
             level: Level::Error,

@@ -7,6 +7,7 @@ mod case;
 mod cause;
 pub mod codes;
 mod finding;
+pub mod oom;
 mod rules;
 
 pub use case::Case;

@@ -14,7 +14,8 @@ const RULES: &[&[Rule]] = &[sglang::RULES, shared::RULES];
 /// All findings, worst and most specific first.
 #[must_use]
 pub fn findings(case: &Case) -> Vec<Finding> {
-    let mut found: Vec<Finding> = RULES.iter().copied().flatten().flat_map(|rule| rule(case)).collect();
-    found.sort_by(|a, b| (b.level, b.weight).cmp(&(a.level, a.weight)));
+    let mut found: Vec<Finding> =
+        RULES.iter().copied().flatten().flat_map(|rule| rule(case)).collect();
+    found.sort_by_key(|finding| std::cmp::Reverse((finding.level, finding.weight)));
     found
 }
