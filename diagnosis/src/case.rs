@@ -2,6 +2,18 @@
 
 use plimsoll_ingest::launch::{Engine, Launch};
 use plimsoll_ingest::log::{Event, Kind, Log, Server, Sglang, System, TorchOom, Vllm};
+use plimsoll_replay::assemble::Places;
+
+/// What the user says beside the log.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// A device of the catalog; wins over what the log names.
+    pub device: Option<String>,
+    /// A model of the catalog, or the path of its files; wins over the launch's.
+    pub model: Option<String>,
+    /// Where models are looked for besides the catalog.
+    pub places: Places,
+}
 
 /// A log with the launch command that belongs to it.
 #[derive(Clone, Debug, Default)]
@@ -10,6 +22,8 @@ pub struct Case {
     pub log: Log,
     /// The command: given beside the log, or found in it.
     pub launch: Option<Launch>,
+    /// What else the user says.
+    pub asked: Asked,
 }
 
 impl Case {

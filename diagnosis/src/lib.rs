@@ -6,11 +6,15 @@
 mod case;
 mod cause;
 pub mod codes;
+mod facts;
 mod finding;
 pub mod oom;
+pub mod reconstruct;
+mod report;
 mod rules;
 
-pub use case::Case;
+pub use case::{Asked, Case};
 pub use cause::{Cause, Confidence, Direction, Level, Move, Phase};
 pub use finding::{Evidence, Finding, Lever, NoHelp, Number, Value};
+pub use report::{Capacity, Fact, Raising, Relaunch, Report, diagnose};
 pub use rules::findings;

@@ -7,6 +7,7 @@ mod activity;
 mod amount;
 mod event;
 mod rank;
+mod read;
 mod start_figures;
 
 use std::collections::BTreeMap;
@@ -14,8 +15,8 @@ use std::collections::BTreeMap;
 pub use activity::{Activities, Activity, Spread};
 pub use amount::Amount;
 pub use event::{
-    Event, ExceptionText, Frame, Kind, LlamaCpp, Lmdeploy, Ollama, Refused, Sglang, System,
-    TensorRtLlm, Tgi, TorchOom, TorchOomForm, Vllm,
+    Event, ExceptionText, Frame, Kind, LlamaCpp, Lmdeploy, Ollama, Reached, Refused, Sglang,
+    System, TensorRtLlm, Tgi, TorchOom, TorchOomForm, Vllm,
 };
 pub use rank::Rank;
 pub use start_figures::{LogFigures, Seen, start_figures};

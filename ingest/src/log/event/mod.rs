@@ -10,7 +10,7 @@ pub use other::{LlamaCpp, Lmdeploy, Ollama, TensorRtLlm, Tgi};
 pub use sglang::Sglang;
 pub use system::{ExceptionText, Frame, System};
 pub use torch::{TorchOom, TorchOomForm};
-pub use vllm::{Refused, Vllm};
+pub use vllm::{Reached, Refused, Vllm};
 
 use super::Rank;
 

@@ -58,6 +58,8 @@ pub enum LlamaCpp {
     },
     /// `failed to fit params …` of the automatic fit: not fatal by itself.
     FitFailed,
+    /// `error loading model`, `failed to create context`, `unable to load model`: it ends.
+    LoadFailed,
     /// `server is listening`, `all slots are idle`: it serves.
     Ready,
 }
@@ -86,7 +88,7 @@ pub enum Ollama {
         /// There is.
         available: Option<Amount>,
     },
-    /// `llama runner process has terminated`.
+    /// `llama runner process has terminated`, `model runner has unexpectedly stopped`.
     RunnerEnded,
 }
 
@@ -99,6 +101,8 @@ pub enum TensorRtLlm {
         total: Option<Amount>,
         /// Available.
         available: Option<Amount>,
+        /// The fraction of it that the cache may take, where printed.
+        fraction: Option<f64>,
     },
     /// `Allocated … for max tokens in paged KV cache (…)` / `Allocate … bytes for k/v cache`.
     KvAllocated {
@@ -112,11 +116,27 @@ pub enum TensorRtLlm {
         /// Tokens.
         tokens: u64,
     },
-    /// `[MemUsageChange] …`.
+    /// `[MemUsageChange] … now: CPU …, GPU … (MiB)`.
     EngineMemory {
         /// Device memory of the engine and contexts.
         gpu: Option<Amount>,
     },
+    /// `Allocated … for execution context memory`, `… GPU memory for runtime buffers`, `… for decoder`.
+    Buffers {
+        /// `execution context`, `runtime buffers`, `decoder`.
+        what: Box<str>,
+        /// Size.
+        bytes: Amount,
+    },
+    /// `CUDA runtime error in …: out of memory (….h:112)`, `OutOfMemory (Requested size was … bytes.)`.
+    OutOfMemory {
+        /// The source file that asked, without folders.
+        place: Option<Box<str>>,
+        /// Bytes asked for.
+        requested: Option<Amount>,
+    },
+    /// `Impossible to fit in any sequence in kvCache`.
+    PoolTooSmall,
 }
 
 /// Text Generation Inference.
@@ -150,6 +170,11 @@ pub enum Lmdeploy {
     },
     /// `No enough blocks`, `[SequenceManager] insufficient`: pool too small.
     NoBlocks,
-    /// `[TM][ERROR] CUDA runtime error: out of memory`.
+    /// `[TM][ERROR] CUDA runtime error: out of memory`, `No enough gpu memory for runtime.`
     OutOfMemory,
+    /// `` `session_len` truncated to … due to limited KV cache memory ``.
+    SessionTruncated {
+        /// Tokens that fit.
+        tokens: Option<u64>,
+    },
 }

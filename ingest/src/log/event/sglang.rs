@@ -35,8 +35,8 @@ pub enum Sglang {
     KvAllocated {
         /// `Full`, `SWA` where labelled.
         label: Option<Box<str>>,
-        /// Token slots.
-        tokens: u64,
+        /// Token slots; some releases and some quotations leave them out.
+        tokens: Option<u64>,
         /// K size, or the whole where only one figure is printed.
         k: Option<Amount>,
         /// V size.

@@ -48,6 +48,12 @@ pub enum Vllm {
         kv: Option<Amount>,
         /// `peak_torch_memory` of the oldest form (weights and activations together).
         peak_torch: Option<Amount>,
+        /// `initial_memory_usage` of the oldest form: what was in use before the profile run, weights included.
+        initial: Option<Amount>,
+        /// `total_gpu_memory` of the oldest form.
+        total: Option<Amount>,
+        /// `gpu_memory_utilization` of the oldest form.
+        utilization: Option<f64>,
     },
     /// `Actual usage is … for weight, … for peak activation, … for non-torch memory, and … for CUDAGraph memory.`
     /// with the suggestions behind it.
@@ -66,6 +72,14 @@ pub enum Vllm {
         full: Option<Amount>,
         /// `Current kv cache memory in use is …`.
         in_use: Option<Amount>,
+        /// Free memory before loading, of the sentence before it.
+        free: Option<Amount>,
+        /// Total of the device.
+        total: Option<Amount>,
+        /// The fraction in force.
+        utilization: Option<f64>,
+        /// What the fraction asks for.
+        wanted: Option<Amount>,
     },
     /// `Available KV cache memory: …`; below zero when nothing fits.
     AvailableKv {
@@ -76,6 +90,8 @@ pub enum Vllm {
     KvTokens {
         /// Tokens.
         tokens: u64,
+        /// `max_model_len` and the requests of that length that fit, where on the same line (0.28 and later).
+        per_request: Option<(u64, f64)>,
     },
     /// `# GPU blocks: …, # CPU blocks: …`.
     Blocks {
@@ -96,7 +112,8 @@ pub enum Vllm {
         /// In all.
         amount: Amount,
     },
-    /// `The current --gpu-memory-utilization=… is equivalent to …` of a healthy start ("increase … to"): a note, no advice.
+    /// `CUDA graph memory profiling is enabled … The current --gpu-memory-utilization=… is equivalent to …` of a
+    /// healthy start ("increase … to"): a note, no advice.
     UtilizationNote {
         /// In force.
         current: Option<f64>,
@@ -107,6 +124,8 @@ pub enum Vllm {
     },
     /// `Capturing cudagraphs …` / `Capturing CUDA graph shapes …`; progress bars too.
     Capturing {
+        /// `FULL` or `PIECEWISE`, where printed.
+        mode: Option<Box<str>>,
         /// Done and all, where printed.
         progress: Option<(u64, u64)>,
     },
@@ -181,11 +200,8 @@ pub enum Vllm {
         /// Whether it is the error.
         refused: Refused,
     },
-    /// `Memory profiling takes …`, `torch.compile takes …`, attention backend: a phase that was reached.
-    Phase {
-        /// Which, in a word: `profiling`, `compile`, `weights`.
-        name: Box<str>,
-    },
+    /// A phase that was reached.
+    Phase(Reached),
     /// `Registering … cuda graph addresses`.
     GraphAddresses {
         /// How many.
@@ -198,6 +214,60 @@ pub enum Vllm {
     },
     /// `Application startup complete.` / `Starting vLLM API server`.
     Ready,
+    /// `Chunked prefill is enabled with max_num_batched_tokens=…`.
+    BatchedTokens {
+        /// `max_num_batched_tokens`.
+        tokens: u64,
+    },
+    /// `Initial free memory …, reserved … memory for KV Cache as specified by kv_cache_memory_bytes`: not measured.
+    KvGiven {
+        /// Free before.
+        free: Option<Amount>,
+        /// The pool, as asked for.
+        reserved: Option<Amount>,
+    },
+    /// `Overriding num_gpu_blocks=… with num_gpu_blocks_override=…`.
+    BlocksOverride {
+        /// Blocks that fit.
+        computed: u64,
+        /// Blocks taken.
+        taken: u64,
+    },
+    /// `Cannot auto-fit max_model_len`: not one token fits.
+    AutoFitFailed,
+    /// `User-specified max_model_len (…) is greater than the derived max_model_len`.
+    ModelLenTooLarge {
+        /// Asked for.
+        asked: Option<u64>,
+    },
+    /// `This model's maximum context length is … tokens. However, you requested …`: one request refused.
+    PromptTooLong {
+        /// `max_model_len`.
+        limit: u64,
+        /// Tokens asked for.
+        asked: Option<u64>,
+    },
+    /// `Sleep mode freed … memory, … is still in use`.
+    Sleep {
+        /// Given back.
+        freed: Option<Amount>,
+        /// Still held.
+        in_use: Option<Amount>,
+    },
+    /// `Expandable segments are not compatible with memory pool`: sleep mode refuses the allocator's setting.
+    SegmentsRefused,
+    /// `VLLM_CPU_KVCACHE_SPACE … is not set, using … by default`: the pool is host memory.
+    CpuKvSpace {
+        /// Its size.
+        size: Option<Amount>,
+    },
+    /// `Workspace is locked but allocation from … requires … MB, current size is … MB`.
+    WorkspaceLocked {
+        /// Asked for.
+        required: Option<Amount>,
+        /// There is.
+        current: Option<Amount>,
+    },
     /// `EngineCore encountered a fatal error`, `Engine core initialization failed`, `Exception in worker …`: the error is above.
     EngineFailed,
     /// `Auto-fit max_model_len: reduced from … to …`.
@@ -207,6 +277,23 @@ pub enum Vllm {
         /// After.
         to: u64,
     },
+}
+
+/// A step of the start that left a line.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Reached {
+    /// `Starting to load model`.
+    Load,
+    /// `Loading weights took`.
+    Weights,
+    /// `torch.compile takes`.
+    Compile,
+    /// `Memory profiling takes`.
+    Profiled,
+    /// `Profiling CUDA graph memory`.
+    GraphProfile,
+    /// `init engine (profile, create kv cache, warmup model) took`.
+    Initialized,
 }
 
 /// Whether a line that exists as a remark and as a refusal is the refusal.

@@ -1,0 +1,101 @@
+//! The ledger of each phase and rank, solved from the lines that exist, and what other fractions would give.
+//!
+//! Every amount is an interval: what the printed digits allow. An account that no line gives is solved from
+//! its neighbours; what does not close is `unaccounted`; what is not printed and does not follow says so.
+
+mod chain;
+mod check;
+mod death;
+mod fraction;
+mod interval;
+mod ledger;
+mod sglang;
+mod vllm;
+mod what_if;
+
+use plimsoll_ingest::log::{Amount, Rank, Server};
+
+pub use check::{BudgetCheck, sglang_budget};
+pub use fraction::{Fraction, Known, capped, known_fraction};
+pub(crate) use interval::between;
+pub use ledger::{Place, Row, Source, Stage, StageLedger, Whole};
+pub use what_if::{AtFraction, STEP, WhatIf};
+
+use crate::Case;
+
+/// What is known of one rank's start.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RankLedger {
+    /// Which rank.
+    pub rank: Rank,
+    /// Its stages in order.
+    pub stages: Vec<StageLedger>,
+    /// The fraction in force.
+    pub fraction: Option<Fraction>,
+    /// Whether a cap on tokens or bytes sizes the pool, so that the fraction is only a gate.
+    pub capped: bool,
+    /// The pools.
+    pub pool: Option<Pool>,
+    /// The pool that was made against the rule of the release.
+    pub check: Option<BudgetCheck>,
+    /// The last reading of free memory in the start, and when it was.
+    pub left: Option<(Amount, Stage)>,
+    /// Free before loading, reduced over ranks as the engine does (vLLM: free at start).
+    pub before: Option<Amount>,
+    /// What other fractions would give; `None` when a line for it is missing.
+    pub what_if: Option<WhatIf>,
+}
+
+/// Pools of one rank.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pool {
+    /// Token slots, where printed.
+    pub tokens: Option<u64>,
+    /// K, V and states, where printed; the budget (below zero) of a start that was refused for it.
+    pub bytes: Option<Amount>,
+}
+
+impl Pool {
+    /// Bytes of one token, both ends, as printed digits allow.
+    #[must_use]
+    pub fn cell(&self) -> Option<(f64, f64)> {
+        let (tokens, bytes) = (self.tokens.filter(|tokens| *tokens > 0)?, self.bytes?);
+        (bytes.least() > 0)
+            .then(|| (bytes.least() as f64 / tokens as f64, bytes.most() as f64 / tokens as f64))
+    }
+
+    /// What rounding down to a page, and padding rows, may take: at most 256 tokens a pool.
+    fn rounding(&self) -> i64 {
+        self.cell().map_or(0, |(_, most)| (256.0 * most) as i64)
+    }
+}
+
+impl RankLedger {
+    /// The ledger of a stage.
+    #[must_use]
+    pub fn stage(&self, stage: Stage) -> Option<&StageLedger> {
+        self.stages.iter().find(|ledger| ledger.stage == stage)
+    }
+}
+
+/// The ledgers of all ranks: the rank with the least left first, which decides.
+#[must_use]
+pub fn ledgers(case: &Case) -> Vec<RankLedger> {
+    let mut ranks = match case.server() {
+        Some(Server::Sglang) => sglang::ranks(case),
+        Some(Server::Vllm) => vllm::ranks(case),
+        _ => Vec::new(),
+    };
+    let died = |rank: &RankLedger| rank.stage(Stage::Death).is_none();
+    let left = |rank: &RankLedger| rank.left.map_or(i64::MAX, |(left, _)| left.bytes);
+    // vLLM's smallest rank has the smallest pool.
+    let pool = |rank: &RankLedger| rank.pool.and_then(|p| p.bytes).map_or(i64::MAX, |b| b.bytes);
+    ranks.sort_by_key(|rank| (died(rank), left(rank), pool(rank), rank.rank));
+    ranks
+}
+
+/// What other fractions would give, on the rank that decides.
+#[must_use]
+pub fn what_if(case: &Case) -> Option<WhatIf> {
+    ledgers(case).into_iter().find_map(|rank| rank.what_if)
+}
