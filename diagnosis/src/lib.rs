@@ -8,6 +8,7 @@ mod cause;
 pub mod codes;
 mod facts;
 mod finding;
+pub mod oom;
 pub mod reconstruct;
 mod report;
 mod rules;

@@ -18,6 +18,6 @@ const RULES: &[&[Rule]] = &[sglang::RULES, vllm::RULES, other::RULES, shared::RU
 pub fn findings(case: &Case) -> Vec<Finding> {
     let mut found: Vec<Finding> =
         RULES.iter().copied().flatten().flat_map(|rule| rule(case)).collect();
-    found.sort_by(|a, b| (b.level, b.weight).cmp(&(a.level, a.weight)));
+    found.sort_by_key(|finding| std::cmp::Reverse((finding.level, finding.weight)));
     found
 }
