@@ -220,6 +220,11 @@ impl Collector {
         *self.telling.entry(server).or_default() += lines;
     }
 
+    /// The server with most telling lines.
+    fn server(&self) -> Option<Server> {
+        self.telling.iter().max_by_key(|(_, lines)| **lines).map(|(server, _)| *server)
+    }
+
     /// The outermost frame inside an engine's package says whose process it was.
     fn tell_by_frames(&mut self, frames: &[Frame]) {
         let server = frames.iter().find_map(|frame| {
@@ -315,8 +320,15 @@ impl Collector {
     }
 
     fn event(&mut self, bare: &Undressed<'_>, seconds: Option<u64>, kind: Kind) {
-        if let Some(server) = server_of(&kind) {
-            self.tell(server, 1);
+        match server_of(&kind) {
+            // uvicorn's words, whoever runs it.
+            Some(Server::Vllm) if matches!(kind, Kind::Vllm(crate::log::Vllm::Ready)) => {
+                if self.server() == Some(Server::Sglang) {
+                    return;
+                }
+            }
+            Some(server) => self.tell(server, 1),
+            None => {}
         }
         self.know(bare.rank);
         let start = self.starts.take(bare.rank, &kind);
@@ -400,12 +412,12 @@ impl Collector {
             let unknown = ExceptionText { class: "".into(), message: "".into(), frames };
             self.event(&bare, None, Kind::System(System::Exception(unknown)));
         }
+        let server = self.server();
         let mut log = self.log;
+        log.server = server;
         log.events.extend(self.tail);
         log.ranks = self.ranks.into_iter().collect();
         log.starts = self.starts.count();
-        log.server =
-            self.telling.iter().max_by_key(|(_, lines)| **lines).map(|(server, _)| *server);
         log
     }
 }

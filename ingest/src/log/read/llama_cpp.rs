@@ -114,6 +114,7 @@ fn slots(line: &str) -> Option<LlamaCpp> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::Amount;
 
     #[test]
     fn refusals_keep_size_and_device() {
