@@ -9,6 +9,7 @@ pub mod codes;
 pub mod emit;
 mod facts;
 mod finding;
+pub mod oom;
 mod planned;
 pub mod reconstruct;
 mod report;
