@@ -20,7 +20,7 @@ pub(crate) fn missing(case: &Case, rank: Option<&RankLedger>) -> Vec<String> {
 fn sglang(case: &Case, rank: Option<&RankLedger>) -> Vec<String> {
     let has = |found: fn(&Sglang) -> bool| case.sglang().any(|(_, line)| found(line));
     let pool = rank.and_then(|rank| rank.pool);
-    let reached = rank.and_then(|rank| rank.left).map(|(_, stage)| stage);
+    let reached = rank.and_then(|rank| rank.left).map(|left| left.stage);
     let lines = [
         ("`Load weight begin`", has(|line| matches!(line, Sglang::LoadBegin { .. }))),
         ("`Load weight end`", has(|line| matches!(line, Sglang::LoadEnd { .. }))),

@@ -5,28 +5,26 @@ mod falling;
 mod healthy;
 mod idle;
 mod margin;
+mod one_request;
 mod proven;
 
-use super::Rule;
-use crate::{
-    Case,
-    reconstruct::{RankLedger, ledgers},
-};
 use plimsoll_ingest::log::{Activity, Server};
 
-/// The rules of this family.
-pub(super) const RULES: &[Rule] =
-    &[margin::rule, falling::rule, context::rule, healthy::rule, proven::rule, idle::rule];
+use crate::{Case, Finding, Level, study::Study};
 
-/// Whether there is something to say about a living server: one whose rules are known, and no line says
-/// that it died.
-fn lives(case: &Case) -> bool {
-    matches!(case.server(), Some(Server::Sglang | Server::Vllm)) && !case.died()
-}
-
-/// The rank that decides.
-fn deciding(case: &Case) -> Option<RankLedger> {
-    ledgers(case).into_iter().next()
+/// What is said of a living server: one whose rules are known, and of which no line says that it died.
+pub(super) fn findings(study: &Study<'_>) -> Vec<Finding> {
+    let known = matches!(study.case.server(), Some(Server::Sglang | Server::Vllm));
+    if !known || study.case.died() {
+        return Vec::new();
+    }
+    let rules =
+        [margin::find, one_request::find, falling::find, context::find, proven::find, idle::find];
+    let mut found: Vec<Finding> = rules.iter().flat_map(|find| find(study)).collect();
+    if found.iter().all(|finding| finding.level < Level::Error) {
+        found.extend(healthy::find(study));
+    }
+    found
 }
 
 /// Activity of the last start, of all ranks.

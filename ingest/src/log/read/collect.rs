@@ -15,7 +15,9 @@ use super::{
     devices, frequent, llama_cpp, lmdeploy, ollama, sglang, system, tensorrt_llm, tgi, torch,
     version, vllm,
 };
-use crate::log::{Event, ExceptionText, Frame, Kind, Log, Rank, Server, System, TorchOom};
+use crate::log::{
+    Event, ExceptionText, Frame, Kind, Log, Rank, Server, Sglang, System, TorchOom, Vllm,
+};
 
 /// Ranks that are told apart.
 const RANKS: usize = 4096;
@@ -220,6 +222,11 @@ impl Collector {
         *self.telling.entry(server).or_default() += lines;
     }
 
+    /// The server with most telling lines.
+    fn server(&self) -> Option<Server> {
+        self.telling.iter().max_by_key(|(_, lines)| **lines).map(|(server, _)| *server)
+    }
+
     /// The outermost frame inside an engine's package says whose process it was.
     fn tell_by_frames(&mut self, frames: &[Frame]) {
         let server = frames.iter().find_map(|frame| {
@@ -301,9 +308,9 @@ impl Collector {
 
     fn redact_kind(&self, kind: &mut Kind) {
         let args = match kind {
-            Kind::Sglang(crate::log::Sglang::ServerArgs(args)) => args,
-            Kind::Vllm(crate::log::Vllm::Args(args)) => args,
-            Kind::Sglang(crate::log::Sglang::CaptureFailed { text }) => {
+            Kind::Sglang(Sglang::ServerArgs(args)) => args,
+            Kind::Vllm(Vllm::Args(args)) => args,
+            Kind::Sglang(Sglang::CaptureFailed { text }) => {
                 *text = self.redact.cut(text, MESSAGE);
                 return;
             }
@@ -315,7 +322,12 @@ impl Collector {
     }
 
     fn event(&mut self, bare: &Undressed<'_>, seconds: Option<u64>, kind: Kind) {
-        if let Some(server) = server_of(&kind) {
+        if kind == Kind::Vllm(Vllm::Ready) {
+            // uvicorn's words, whoever runs it.
+            if self.server() == Some(Server::Sglang) {
+                return;
+            }
+        } else if let Some(server) = server_of(&kind) {
             self.tell(server, 1);
         }
         self.know(bare.rank);
@@ -326,8 +338,7 @@ impl Collector {
             return;
         }
         match &kind {
-            Kind::Sglang(crate::log::Sglang::ServerArgs(args))
-            | Kind::Vllm(crate::log::Vllm::Args(args)) => {
+            Kind::Sglang(Sglang::ServerArgs(args)) | Kind::Vllm(Vllm::Args(args)) => {
                 if start > self.starts.args_of {
                     self.log.args.clear();
                     self.starts.args_of = start;
@@ -400,12 +411,12 @@ impl Collector {
             let unknown = ExceptionText { class: "".into(), message: "".into(), frames };
             self.event(&bare, None, Kind::System(System::Exception(unknown)));
         }
+        let server = self.server();
         let mut log = self.log;
+        log.server = server;
         log.events.extend(self.tail);
         log.ranks = self.ranks.into_iter().collect();
         log.starts = self.starts.count();
-        log.server =
-            self.telling.iter().max_by_key(|(_, lines)| **lines).map(|(server, _)| *server);
         log
     }
 }

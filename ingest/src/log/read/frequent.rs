@@ -5,7 +5,7 @@ use crate::log::{Activity, Server, Spread};
 
 /// Words of which every such line holds one.
 pub(super) const WORDS: &[&str] =
-    &["Prefill batch", "Decode batch", "Avg prompt throughput", "HTTP/1."];
+    &["Prefill batch", "Decode batch", "Avg generation throughput", "HTTP/1."];
 
 /// Which frequent line it is, and where its figures begin.
 #[derive(Clone, Copy, Debug)]
@@ -14,7 +14,7 @@ pub(super) enum Line<'a> {
     Prefill(&'a str),
     /// `Decode batch…` of SGLang.
     Decode(&'a str),
-    /// `Avg prompt throughput: …` of vLLM, with the engine's number where it has one.
+    /// `Avg prompt throughput: …, Avg generation throughput: …` of vLLM, with the engine's number where it has one.
     Statistics(&'a str, Option<u32>),
     /// `"POST /generate HTTP/1.1" 200`: a request was answered, or probed.
     Answered,
@@ -33,7 +33,7 @@ pub(super) fn classify(text: &str) -> Option<Line<'_>> {
     if let Some(rest) = at("Prefill batch") {
         return rest.contains("#new-seq").then_some(Line::Prefill(rest));
     }
-    if let Some(start) = text.find("Avg prompt throughput") {
+    if let Some(start) = text.find("Avg ").filter(|_| text.contains("Avg generation throughput")) {
         let (head, rest) = text.split_at(start);
         let engine =
             head.trim_end().trim_end_matches(':').rsplit(' ').next().and_then(|n| n.parse().ok());

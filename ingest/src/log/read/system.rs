@@ -239,6 +239,9 @@ fn signal(line: &str) -> Option<System> {
     if let Some(name) = names.iter().find(|name| line.contains(**name)) {
         return Some(System::Signal { name: (*name).into() });
     }
+    if line.contains("sigquit") {
+        return Some(System::Signal { name: "SIGQUIT".into() });
+    }
     if line.contains("signal 9") {
         return Some(System::Signal { name: "SIGKILL".into() });
     }

@@ -6,7 +6,14 @@ use super::redact::Redact;
 use crate::log::{Frame, Rank};
 
 /// Words of which a line that begins or continues a traceback, or is an exception, holds one.
-pub(super) const WORDS: &[&str] = &["Traceback (most", "File \"", "Error:", "Exception:"];
+pub(super) const WORDS: &[&str] = &[
+    "Traceback (most",
+    "File \"",
+    "Error:",
+    "Exception:",
+    "During handling of the above",
+    "The above exception was the direct",
+];
 
 /// Frames that are kept: the innermost.
 const FRAMES: usize = 24;
@@ -43,6 +50,8 @@ pub(super) struct Tracebacks {
     open: BTreeMap<Rank, Trace>,
     /// Whose began or went on last: untagged lines are its.
     last: Option<Rank>,
+    /// Whose exception led to another, whose traceback is still to come.
+    chained: Option<Rank>,
 }
 
 impl Tracebacks {
@@ -58,7 +67,14 @@ impl Tracebacks {
             _ => rank,
         };
         if text.contains("Traceback (most recent call last)") {
-            self.begin(rank);
+            let chained = self.chained.take().filter(|_| !tagged);
+            self.begin(chained.unwrap_or(rank));
+            return Part::Taken;
+        }
+        if text.starts_with("During handling of the above")
+            || text.starts_with("The above exception was the direct")
+        {
+            self.chained = if tagged { Some(rank) } else { self.last };
             return Part::Taken;
         }
         let indented = text.starts_with([' ', '\t']);
