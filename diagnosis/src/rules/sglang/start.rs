@@ -124,7 +124,7 @@ impl<'a> Start<'a> {
                     (Some(k), Some(v)) => Some(*k + *v),
                     (one, other) => one.or(*other),
                 };
-                self.pools.push((event, *tokens, bytes));
+                self.pools.push((event, (*tokens).unwrap_or(0), bytes));
             }
             Sglang::MambaAllocated { slots, conv, ssm, intermediate_ssm, intermediate_conv } => {
                 let sum = |a: &Option<Amount>, b: &Option<Amount>| {

@@ -26,7 +26,7 @@ pub(super) fn driver_refused(case: &Case) -> Vec<Finding> {
         return Vec::new();
     }
     let found = case.system().find_map(|(event, line)| match line {
-        System::DriverOom { call, requested } => Some((event, call.as_deref(), *requested)),
+        System::DriverOom { call, requested, .. } => Some((event, call.as_deref(), *requested)),
         _ => None,
     });
     let Some((event, call, requested)) = found else { return Vec::new() };
@@ -167,7 +167,7 @@ pub(super) fn no_pages(case: &Case) -> Vec<Finding> {
 /// A device error that is not about memory: an illegal access, a missing kernel.
 pub(super) fn device_error(case: &Case) -> Vec<Finding> {
     let found = case.system().find_map(|(event, line)| match line {
-        System::DeviceError { text } => Some((event, text)),
+        System::DeviceError { text, .. } => Some((event, text)),
         _ => None,
     });
     let Some((event, text)) = found.filter(|_| ours(case)) else { return Vec::new() };
