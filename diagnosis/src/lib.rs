@@ -6,8 +6,10 @@
 mod case;
 mod cause;
 pub mod codes;
+pub mod emit;
 mod facts;
 mod finding;
+pub mod oom;
 mod planned;
 pub mod reconstruct;
 mod report;

@@ -1,8 +1,10 @@
 //! One file or folder a family of causes.
 
 pub(crate) mod alive;
+mod other;
 mod sglang;
 mod shared;
+mod vllm;
 
 use crate::{Case, Finding, Level, study::Study};
 
@@ -10,7 +12,7 @@ use crate::{Case, Finding, Level, study::Study};
 type Rule = fn(&Case) -> Vec<Finding>;
 
 /// Every rule, by family. The order decides between findings of equal level and weight.
-const RULES: &[&[Rule]] = &[sglang::RULES, shared::RULES];
+const RULES: &[&[Rule]] = &[sglang::RULES, vllm::RULES, other::RULES, shared::RULES];
 
 /// All findings, worst and most specific first.
 #[must_use]

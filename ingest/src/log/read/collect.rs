@@ -15,7 +15,9 @@ use super::{
     devices, frequent, llama_cpp, lmdeploy, ollama, sglang, system, tensorrt_llm, tgi, torch,
     version, vllm,
 };
-use crate::log::{Event, ExceptionText, Frame, Kind, Log, Rank, Server, System, TorchOom};
+use crate::log::{
+    Event, ExceptionText, Frame, Kind, Log, Rank, Server, Sglang, System, TorchOom, Vllm,
+};
 
 /// Ranks that are told apart.
 const RANKS: usize = 4096;
@@ -306,9 +308,9 @@ impl Collector {
 
     fn redact_kind(&self, kind: &mut Kind) {
         let args = match kind {
-            Kind::Sglang(crate::log::Sglang::ServerArgs(args)) => args,
-            Kind::Vllm(crate::log::Vllm::Args(args)) => args,
-            Kind::Sglang(crate::log::Sglang::CaptureFailed { text }) => {
+            Kind::Sglang(Sglang::ServerArgs(args)) => args,
+            Kind::Vllm(Vllm::Args(args)) => args,
+            Kind::Sglang(Sglang::CaptureFailed { text }) => {
                 *text = self.redact.cut(text, MESSAGE);
                 return;
             }
@@ -320,15 +322,13 @@ impl Collector {
     }
 
     fn event(&mut self, bare: &Undressed<'_>, seconds: Option<u64>, kind: Kind) {
-        match server_of(&kind) {
+        if kind == Kind::Vllm(Vllm::Ready) {
             // uvicorn's words, whoever runs it.
-            Some(Server::Vllm) if matches!(kind, Kind::Vllm(crate::log::Vllm::Ready)) => {
-                if self.server() == Some(Server::Sglang) {
-                    return;
-                }
+            if self.server() == Some(Server::Sglang) {
+                return;
             }
-            Some(server) => self.tell(server, 1),
-            None => {}
+        } else if let Some(server) = server_of(&kind) {
+            self.tell(server, 1);
         }
         self.know(bare.rank);
         let start = self.starts.take(bare.rank, &kind);
@@ -338,8 +338,7 @@ impl Collector {
             return;
         }
         match &kind {
-            Kind::Sglang(crate::log::Sglang::ServerArgs(args))
-            | Kind::Vllm(crate::log::Vllm::Args(args)) => {
+            Kind::Sglang(Sglang::ServerArgs(args)) | Kind::Vllm(Vllm::Args(args)) => {
                 if start > self.starts.args_of {
                     self.log.args.clear();
                     self.starts.args_of = start;
