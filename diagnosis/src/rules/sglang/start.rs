@@ -21,7 +21,7 @@ pub(super) struct Start<'a> {
     /// What a draft model took, as printed.
     pub(super) draft_usage: Option<Read<'a>>,
     /// Key-value pools in order: tokens and bytes.
-    pub(super) pools: Vec<(&'a Event, u64, Option<Amount>)>,
+    pub(super) pools: Vec<(&'a Event, Option<u64>, Option<Amount>)>,
     /// State of Mamba layers: slots, all states together, intermediate states of speculation.
     pub(super) mamba: Option<Mamba<'a>>,
     /// Free after the pools (the last such line).
