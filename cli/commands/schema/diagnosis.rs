@@ -98,7 +98,7 @@ fn rank() -> Value {
     }));
     let stage = object(json!({
         "stage": text(),
-        "whole": { "enum": ["capacity", "free_before_load", "budget"] },
+        "whole": text(),
         "interval": amount(),
         "rows": list_of(row),
         "closes_to": or_null(amount()),

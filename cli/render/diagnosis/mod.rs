@@ -60,8 +60,16 @@ impl View<'_> {
 
     /// `server.log:12`; the launch command has line 0.
     fn place(&self, file: u16, line: u64) -> String {
-        let name = self.names.get(usize::from(file)).map_or("log", String::as_str);
-        if line == 0 { "command".to_owned() } else { format!("{name}:{line}") }
+        if line == 0 { "command".to_owned() } else { format!("{}:{line}", self.name(file)) }
+    }
+
+    /// The name of a file without its folder, where no other file has the same.
+    fn name(&self, file: u16) -> &str {
+        let Some(name) = self.names.get(usize::from(file)) else { return "log" };
+        let last = |name: &str| name.rsplit(['/', '\\']).next().unwrap_or_default().to_owned();
+        let short = last(name);
+        let same = self.names.iter().filter(|other| last(other) == short).count();
+        if same == 1 { name.get(name.len() - short.len()..).unwrap_or(name) } else { name }
     }
 }
 
