@@ -104,7 +104,7 @@ pub fn capped(case: &Case) -> bool {
 }
 
 /// SGLang: `f = 1 − (after − pool) / before`, from printed digits. `slack` is what rounding down to a page
-/// may leave of the budget.
+/// may leave of the budget, and what padding rows may take beyond it.
 pub(crate) fn solve_sglang(
     before: Amount,
     after: Amount,
@@ -115,7 +115,7 @@ pub(crate) fn solve_sglang(
         return None;
     }
     let rest_low = after.least().saturating_sub(pool.most()).saturating_sub(slack);
-    let rest_high = after.most().saturating_sub(pool.least());
+    let rest_high = after.most().saturating_sub(pool.least()).saturating_add(slack);
     let share = |rest: i64, before: i64| rest as f64 / before as f64;
     let ends = [
         share(rest_low, before.least()),

@@ -42,8 +42,23 @@ pub struct RankLedger {
     pub left: Option<(Amount, Stage)>,
     /// Free before loading, reduced over ranks as the engine does (vLLM: free at start).
     pub before: Option<Amount>,
+    /// SGLang: free when the pools are sized, reduced likewise.
+    pub after: Option<Amount>,
+    /// What the scheduler of SGLang prints at the end of the start: chunk, running requests, context.
+    pub limits: Limits,
     /// What other fractions would give; `None` when a line for it is missing.
     pub what_if: Option<WhatIf>,
+}
+
+/// What bounds a server's passes, as printed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Limits {
+    /// New tokens of a prefill pass: SGLang's chunk, vLLM's `max_num_batched_tokens`.
+    pub chunk: Option<u64>,
+    /// Requests at once.
+    pub running: Option<u64>,
+    /// Longest sequence.
+    pub context: Option<u64>,
 }
 
 /// Pools of one rank.
@@ -64,10 +79,17 @@ impl Pool {
             .then(|| (bytes.least() as f64 / tokens as f64, bytes.most() as f64 / tokens as f64))
     }
 
-    /// What rounding down to a page, and padding rows, may take: at most 256 tokens a pool.
+    /// What rounding down to a page, and a page of padding rows, may take.
     fn rounding(&self) -> i64 {
-        self.cell().map_or(0, |(_, most)| (256.0 * most) as i64)
+        let page = self.tokens.map_or(0, page_bound);
+        self.cell().map_or(0, |(_, most)| ((page + 1) as f64 * most) as i64)
     }
+}
+
+/// The largest page size that a pool of so many tokens can have: pages divide it, and none is above 256.
+pub(crate) const fn page_bound(tokens: u64) -> u64 {
+    let largest = tokens & tokens.wrapping_neg();
+    if largest > 256 || tokens == 0 { 256 } else { largest }
 }
 
 impl RankLedger {

@@ -5,7 +5,7 @@ use plimsoll_core::policy::sglang::version::Version;
 use plimsoll_ingest::log::{Amount, Rank, Sglang};
 
 use super::{
-    Pool, RankLedger,
+    Limits, Pool, RankLedger,
     chain::{Chain, Step},
     check::{BudgetCheck, sglang_budget},
     death,
@@ -115,8 +115,18 @@ fn ledger(case: &Case, rank: Rank, chain: &Chain, server: Readings) -> RankLedge
         check,
         left,
         before: readings.before,
+        after: readings.after,
+        limits: limits(chain),
         what_if,
     }
+}
+
+fn limits(chain: &Chain) -> Limits {
+    chain.summary.map_or_else(Limits::default, |summary| Limits {
+        chunk: summary.chunk.and_then(|chunk| u64::try_from(chunk).ok()),
+        running: summary.running,
+        context: summary.context_len,
+    })
 }
 
 /// The last reading of free memory in the start, and when it was.

@@ -3,7 +3,10 @@
 use plimsoll_core::units::group_thousands;
 use plimsoll_ingest::log::Amount;
 
-use super::interval::{between, scaled};
+use super::{
+    interval::{between, scaled},
+    page_bound,
+};
 
 /// One step by which the operating rules move the fraction.
 pub const STEP: f64 = 0.02;
@@ -108,8 +111,11 @@ impl WhatIf {
         let low = ends.iter().copied().fold(f64::INFINITY, f64::min);
         let high = ends.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let at = |more: f64| (tokens as f64 + more).max(0.0);
-        // Rounding down to a whole token on either side of the difference.
-        let (low, high) = (at(low.floor() - 1.0), at(high.ceil() + 1.0));
+        // Both pools are rounded down to a page, and the printed one has a page of padding rows, which weighs
+        // on a token as `page / tokens`.
+        let page = page_bound(tokens) as f64;
+        let slack = |more: f64| page + 1.0 + (more.abs() * page / tokens.max(1) as f64).ceil();
+        let (low, high) = (at(low.floor() - slack(low)), at(high.ceil() + slack(high)));
         (high > 0.0).then_some((low as u64, high as u64))
     }
 

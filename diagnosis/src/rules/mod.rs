@@ -1,5 +1,6 @@
 //! One file or folder a family of causes.
 
+pub(crate) mod alive;
 mod sglang;
 mod shared;
 
@@ -9,7 +10,7 @@ use crate::{Case, Finding};
 type Rule = fn(&Case) -> Vec<Finding>;
 
 /// Every rule, by family. The order decides between findings of equal level and weight.
-const RULES: &[&[Rule]] = &[sglang::RULES, shared::RULES];
+const RULES: &[&[Rule]] = &[sglang::RULES, shared::RULES, alive::RULES];
 
 /// All findings, worst and most specific first.
 #[must_use]

@@ -19,6 +19,7 @@ pub use event::{
     System, TensorRtLlm, Tgi, TorchOom, TorchOomForm, Vllm,
 };
 pub use rank::Rank;
+pub use read::{Input, Redact, read, read_text};
 pub use start_figures::{LogFigures, Seen, start_figures};
 
 /// Whose log it is.

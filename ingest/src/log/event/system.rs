@@ -16,7 +16,8 @@ pub struct Frame {
     pub code: Option<Box<str>>,
 }
 
-/// An exception that ended a traceback and is no other event.
+/// An exception that ended a traceback and is no other event. Class and message are empty where the text
+/// ends inside the traceback.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ExceptionText {
     /// `RuntimeError`, `torch.OutOfMemoryError`, `ValueError` …
@@ -39,11 +40,15 @@ pub enum System {
         call: Option<Box<str>>,
         /// Bytes asked, where printed.
         requested: Option<Amount>,
+        /// The innermost frames of the traceback that it ended, outermost first (at most 24).
+        frames: Vec<Frame>,
     },
     /// A CUDA, HIP or Triton error that is not about memory (`an illegal memory access`, `no kernel image`).
     DeviceError {
         /// Its text.
         text: Box<str>,
+        /// The innermost frames of the traceback that it ended, outermost first (at most 24).
+        frames: Vec<Frame>,
     },
     /// `NV_ERR_NO_MEMORY` in the kernel log: the driver of a unified-memory machine found no pages.
     NvNoMemory,
