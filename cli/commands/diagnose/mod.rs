@@ -1,7 +1,11 @@
 //! `diagnose`: what happened to a server, from its log, and what to set.
 
+mod extra;
 mod input;
 mod launch;
+
+pub use extra::{Emission, Written};
+pub use launch::Typed;
 
 use crate::{
     args::{DiagnoseArgs, Format, ServerName},
@@ -11,7 +15,6 @@ use crate::{
     render::diagnosis::{self as render, Detail, View},
 };
 use input::Input;
-pub use launch::Typed;
 use plimsoll_diagnosis::{Asked, Case, Level};
 use plimsoll_ingest::log::Server;
 
@@ -56,7 +59,18 @@ pub fn diagnose(args: &DiagnoseArgs, format: Format, output: &Output) -> Result<
     let Input { log, names, .. } = input;
     let case = Case { log, launch, asked };
     let report = plimsoll_diagnosis::diagnose(&case);
+    let comparison = args.against.as_ref().map(|path| extra::compare(&case, path)).transpose()?;
+    let emission = args.emit_scenario.as_ref().map(|folder| {
+        extra::emit(&case, &report.findings, typed.as_ref(), version, folder)
+    });
+    // What could not be written does not hide what was found.
+    let (emission, failed) = match emission.transpose() {
+        Ok(emission) => (emission, None),
+        Err(failure) => (None, Some(failure)),
+    };
     let view = View {
+        comparison: comparison.as_ref(),
+        emission: emission.as_ref(),
         report: &report,
         case: &case,
         names: &names,
@@ -70,6 +84,9 @@ pub fn diagnose(args: &DiagnoseArgs, format: Format, output: &Output) -> Result<
         Format::Md => render::markdown(&view),
         Format::Sarif => format!("{:#}\n", render::sarif(&view)),
     })?;
+    if let Some(failure) = failed {
+        return Err(failure);
+    }
     Ok(if report.level() == Some(Level::Error) { exit::FAILED } else { exit::OK })
 }
 

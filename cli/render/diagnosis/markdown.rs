@@ -1,6 +1,6 @@
 //! A diagnosis as Markdown, to be pasted into an issue.
 
-use super::{View, help, ledger, word, words};
+use super::{View, extra, help, ledger, word, words};
 use std::fmt::Write as _;
 
 /// Verdict, ledger, reasons, what to set, evidence, other findings.
@@ -30,6 +30,7 @@ pub fn markdown(view: &View<'_>) -> String {
         let _ = write!(out, "\n```sh\n{command}\n```\n");
     }
     out.push_str(&evidence(view));
+    out.push_str(&extra::markdown(view));
     for (word, line) in words::remarks(view) {
         let _ = writeln!(out, "- {word}: {line}");
     }

@@ -2,6 +2,7 @@
 //! set; then the lines that it rests on.
 
 mod evidence;
+mod extra;
 mod help;
 mod ledger;
 mod machine;
@@ -15,10 +16,10 @@ pub use sarif::sarif;
 
 use super::text::wrap;
 use crate::{
-    commands::diagnose::Typed,
+    commands::diagnose::{Emission, Typed},
     output::{Output, Tone},
 };
-use plimsoll_diagnosis::{Case, Finding, Level, Report};
+use plimsoll_diagnosis::{Case, Finding, Level, Report, against::Comparison};
 use std::fmt::Write as _;
 
 /// What is shown.
@@ -31,6 +32,10 @@ pub struct View<'a> {
     pub names: &'a [String],
     /// The command, as typed.
     pub typed: Option<&'a Typed>,
+    /// A plan laid beside the log, when one was asked for.
+    pub comparison: Option<&'a Comparison>,
+    /// Scenario files that were written, when they were asked for.
+    pub emission: Option<&'a Emission>,
     /// Everything, however long.
     pub detail: Detail,
 }
@@ -107,6 +112,7 @@ pub fn human(view: &View<'_>, output: &Output) -> String {
     }
     out.push_str(&help::human(view, output));
     out.push_str(&evidence::human(view, output));
+    out.push_str(&extra::human(view, output));
     for (word, line) in words::remarks(view) {
         let word = output.paint(Tone::Dim, &format!("{word}:"));
         let _ = writeln!(out, "{}", wrap(&format!("{word} {line}"), width, 6));
