@@ -43,8 +43,9 @@ pub fn emit(
 ) -> Result<Emission, Failure> {
     let command = typed.map(Typed::text);
     let ask = Ask { command: command.as_deref(), version };
-    let emitted = emit::emit(case, findings, &ask)
-        .map_err(|missing| Failure::input(format!("--emit-scenario: no file is written\n{missing}")))?;
+    let emitted = emit::emit(case, findings, &ask).map_err(|missing| {
+        Failure::input(format!("--emit-scenario: no file is written\n{missing}"))
+    })?;
     let place = |error| Failure::input(format!("--emit-scenario {}: {error}", folder.display()));
     fs::create_dir_all(folder).map_err(place)?;
     let (fixed, unfixed) = match emitted.fixed {
@@ -67,7 +68,8 @@ pub fn emit(
 /// The file cannot be read, or is none of the three.
 pub fn compare(case: &Case, path: &Path) -> Result<Comparison, Failure> {
     let name = path.display().to_string();
-    let text = fs::read(path).map_err(|error| Failure::input(format!("--against {name}: {error}")))?;
+    let text =
+        fs::read(path).map_err(|error| Failure::input(format!("--against {name}: {error}")))?;
     let text = String::from_utf8_lossy(&text);
     let file = PlanFile { name: &name, text: &text };
     against::against(case, &file).map_err(|error| Failure::input(format!("--against: {error}")))

@@ -114,9 +114,10 @@ pub(super) fn comparison(view: &View<'_>) -> Value {
 }
 
 fn row(row: &Row) -> Value {
-    let logged = row.logged.as_ref().map(|FromLog { span: value, place }| {
-        json!({ "value": span(value), "place": place })
-    });
+    let logged = row
+        .logged
+        .as_ref()
+        .map(|FromLog { span: value, place }| json!({ "value": span(value), "place": place }));
     json!({
         "name": row.name,
         "stage": row.stage.name(),

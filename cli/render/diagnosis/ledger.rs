@@ -74,12 +74,13 @@ pub(super) fn table(view: &View<'_>, rank: &RankLedger, stage: &StageLedger) -> 
     table
 }
 
-/// The detail says more than the account, but not what does not add up.
+/// The detail says more than the account, unless it goes on from it.
 fn name(row: &Row) -> String {
     let label = row.account.label();
-    match (row.account, row.detail) {
-        (Account::Unaccounted, Some(detail)) => format!("{label}: {detail}"),
-        (_, detail) => detail.unwrap_or(label).to_owned(),
+    match row.detail {
+        Some(detail) if row.account == Account::Unaccounted => format!("{label}: {detail}"),
+        Some(detail) if detail.starts_with("and ") => format!("{label} {detail}"),
+        detail => detail.unwrap_or(label).to_owned(),
     }
 }
 

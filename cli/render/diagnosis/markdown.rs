@@ -1,6 +1,6 @@
 //! A diagnosis as Markdown, to be pasted into an issue.
 
-use super::{View, extra, help, ledger, word, words};
+use super::{View, evidence::plain, extra, help, ledger, word, words};
 use std::fmt::Write as _;
 
 /// Verdict, ledger, reasons, what to set, evidence, other findings.
@@ -44,7 +44,7 @@ fn evidence(view: &View<'_>) -> String {
     if !first.evidence.is_empty() {
         let lines = first.evidence.iter();
         let lines: String = lines
-            .map(|line| format!("{}  {}\n", view.place(line.file, line.line), line.text.trim()))
+            .map(|line| format!("{}  {}\n", view.place(line.file, line.line), plain(&line.text)))
             .collect();
         let fence = fence(&lines);
         let _ = write!(out, "\n{fence}\n{lines}{fence}\n\n");

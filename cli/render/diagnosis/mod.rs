@@ -100,7 +100,8 @@ pub fn human(view: &View<'_>, output: &Output) -> String {
     let (word, tone) = word(view.first());
     let width = output.width();
     let code = view.first().map_or_else(String::new, |first| format!(" ({})", first.code));
-    let verdict = format!("{}: {}{code}", output.paint(tone, word), view.report.verdict);
+    let verdict =
+        format!("{}: {}{code}", output.paint(tone, word), evidence::plain(&view.report.verdict));
     let mut out = format!("{}\n", wrap(&verdict, width, 2));
     if let Some(subject) = words::subject(view) {
         let _ = writeln!(out, "\n{}", wrap(&format!("  {subject}"), width, 2));

@@ -15,7 +15,9 @@ pub(super) fn subject(view: &View<'_>) -> Option<String> {
         Some(version) => format!("{server} {version}"),
         None => server.to_owned(),
     });
-    let device = fact("device").map(|device| match fact("ranks") {
+    // Several devices have this much memory: no name to print.
+    let device = fact("device").filter(|device| !device.contains(", or "));
+    let device = device.map(|device| match fact("ranks") {
         Some(ranks) => format!("{ranks} x {device}"),
         None => device.to_owned(),
     });
@@ -43,7 +45,7 @@ fn reasons(view: &View<'_>, first: &Finding) -> Vec<String> {
         lines.push(format!("why     {}", first.because));
     }
     let mut word = "sum";
-    for line in view.shown(&first.arithmetic, 6) {
+    for line in view.shown(&first.arithmetic, 5) {
         lines.push(format!("{word:<7} {line}"));
         word = "";
     }
