@@ -4,11 +4,11 @@ use super::{
     death::{Death, How, Shortage},
     draft::{Draft, Entry, amount},
     load,
-    logged::{At, ByRank, Logged},
     server::Known,
     trial::Trial,
 };
 use crate::Phase;
+use crate::logged::{At, ByRank, Logged};
 use plimsoll_core::pyfloat;
 use plimsoll_ingest::{launch::Engine, log::Amount};
 

@@ -8,7 +8,6 @@ mod draft;
 mod expect;
 mod fix;
 mod load;
-pub(crate) mod logged;
 mod readings;
 mod refusal;
 mod server;
@@ -16,10 +15,10 @@ mod shared;
 mod solve;
 mod trial;
 
+use crate::logged::Logged;
 use crate::{Case, Finding, Phase};
 use death::{Death, How};
 use draft::Draft;
-use logged::Logged;
 use plimsoll_core::{policy::sglang::version::Version, units::Bytes};
 use plimsoll_replay::assemble::Places;
 use server::Known;
@@ -134,6 +133,9 @@ pub fn emit(case: &Case, findings: &[Finding], ask: &Ask<'_>) -> Result<Emitted,
     let first = findings.first();
     let death = Death::of(case, first);
     let known = server::launch_of(case, given)?;
+    if let Some(why) = death.not_simulated(case, first) {
+        return Err(Missing::one("an end that can be simulated", "", why));
+    }
     let logged = Logged::of(case, known.tp(), death.rank());
     let mut draft = base_of(case, given, &known, &death)?;
     draft.why = why(&death, first);
@@ -272,4 +274,15 @@ fn fixed(
     draft.differs = checked.failures();
     let differs = draft.differs.clone();
     Ok(File { name: "fixed.yaml", text: draft.text(), shows: gives, differs })
+}
+
+/// How the last start or its server ended, in the words of scenario files, and where that stands.
+pub(crate) fn ending(case: &Case) -> (&'static str, String) {
+    let death = Death::of(case, None);
+    let word = match death.how {
+        How::Nothing => "started",
+        How::OutOfMemory { .. } => "out_of_memory",
+        _ => "refused",
+    };
+    (word, death.place())
 }

@@ -4,10 +4,10 @@
 use super::{
     death::Shortage,
     draft::{Draft, Reading, Solved, as_written},
-    logged::{At, ByRank, Logged},
     server::Known,
     trial::{self, Trial},
 };
+use crate::logged::{At, ByRank, Logged};
 use plimsoll_core::{figure::FigureValue, units::group_thousands};
 use plimsoll_ingest::{launch::Engine, log::Amount};
 use plimsoll_replay::start::{Policy, Ran};
