@@ -6,6 +6,7 @@
 mod case;
 mod cause;
 pub mod codes;
+pub mod emit;
 mod facts;
 mod finding;
 pub mod oom;
@@ -13,6 +14,7 @@ mod planned;
 pub mod reconstruct;
 mod report;
 mod rules;
+mod study;
 
 pub use case::{Asked, Case};
 pub use cause::{Cause, Confidence, Direction, Level, Move, Phase};
