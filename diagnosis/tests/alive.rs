@@ -15,7 +15,9 @@ use plimsoll_diagnosis::reconstruct::what_if;
 use plimsoll_diagnosis::{
     Capacity, Case, Cause, Direction, Finding, Level, Raising, Report, diagnose,
 };
-use plimsoll_ingest::log::{Activity, Amount, Kind, Rank, Sglang, Spread, Vllm, read_text};
+use plimsoll_ingest::log::{
+    Activity, Amount, Kind, Rank, Refused, Server, Sglang, Spread, Vllm, read_text,
+};
 
 fn gib(value: f64) -> Amount {
     Amount::gib(value, 2)
@@ -180,28 +182,33 @@ fn health_checks_prove_nothing() {
 
 #[test]
 fn each_start_that_finds_less_is_a_warning() {
-    let mut case = ROOMY.case(KIMI);
-    let restart = |free: f64, start: u32| {
-        let mut events = ROOMY.case(KIMI).log.events;
-        for event in &mut events {
-            event.start = start;
-            event.line += 1000 * u64::from(start);
-            if let Kind::Sglang(Sglang::LoadBegin { avail }) = &mut event.kind {
-                *avail = gib(free);
-            }
-        }
-        events
+    let start = |number: u32, free: f64| {
+        let line = Vllm::FreeAtStart {
+            free: gib(free),
+            total: gib(79.18),
+            utilization: Some(0.9),
+            wanted: Some(gib(71.26)),
+            refused: Refused::No,
+        };
+        let mut event =
+            made::log(Server::Vllm, vec![(Rank::NONE, Kind::Vllm(line))]).events.remove(0);
+        event.start = number;
+        event.line = 100 * u64::from(number) + 1;
+        event
     };
-    case.log.events.extend(restart(91.5, 1));
-    case.log.events.extend(restart(88.2, 2));
-    let report = diagnose(&case);
+    let with = |free: [f64; 3]| {
+        let mut log = made::log(Server::Vllm, Vec::new());
+        log.events = (0..).zip(free).map(|(number, free)| start(number, free)).collect();
+        diagnose(&made::case(None, log))
+    };
+    let report = with([78.6, 76.1, 72.4]);
     let finding = found(&report, "shared-memory-machine");
     assert_eq!(finding.level, Level::Warning);
-    assert!(finding.headline.contains("94.04 GiB") && finding.headline.contains("88.20 GiB"));
-
-    let mut same = ROOMY.case(KIMI);
-    same.log.events.extend(restart(94.03, 1));
-    assert!(!codes(&diagnose(&same)).contains(&"shared-memory-machine"));
+    assert!(finding.headline.contains("78.60 GiB") && finding.headline.contains("72.40 GiB"));
+    assert_eq!(finding.evidence.len(), 2);
+    assert!(!codes(&report).contains(&"healthy"), "a warning stands first");
+    assert!(!codes(&with([78.6, 78.61, 78.6])).contains(&"shared-memory-machine"));
+    assert!(!codes(&with([72.4, 76.1, 78.6])).contains(&"shared-memory-machine"));
 }
 
 #[test]
@@ -231,14 +238,6 @@ fn an_idle_pool_on_a_shared_device_is_a_note() {
     let report = diagnose(&case);
     let finding = found(&report, "pool-oversized");
     assert_eq!((finding.level, finding.fraction), (Level::Note, Direction::Lower));
-}
-
-#[test]
-fn a_pool_below_the_context_is_said() {
-    let report = diagnose(&ROOMY.case(KIMI));
-    let finding = found(&report, "pool-too-small");
-    assert_eq!(finding.level, Level::Note);
-    assert!(finding.headline.contains("prompts above 159,270 tokens are refused"));
 }
 
 #[test]
