@@ -11,7 +11,7 @@ mod made;
 use std::path::Path;
 
 use made::GIB;
-use plimsoll_diagnosis::reconstruct::what_if;
+use plimsoll_diagnosis::reconstruct::{ledgers, what_if};
 use plimsoll_diagnosis::{
     Capacity, Case, Cause, Direction, Finding, Level, Raising, Report, diagnose,
 };
@@ -263,6 +263,40 @@ fn the_next_refusal_of_vllm_is_foreseen() {
     assert!(!codes(&with(6.1, Vec::new())).contains(&"pool-too-small"));
     let sized = vec![Vllm::KvTokens { tokens: 35_000, per_request: None }];
     assert!(!codes(&with(4.9, sized)).contains(&"pool-too-small"), "it went on");
+}
+
+#[test]
+fn a_cap_is_another_way_to_leave_memory() {
+    let rank = ledgers(&TIGHT.case(KIMI)).remove(0);
+    let cap = rank.cap_for_free(2 * GIB).unwrap();
+    // 1.18 GiB and half a digit, of 70,272 B a token.
+    assert!((212_900..213_200).contains(&cap), "{cap}");
+    assert_eq!(rank.cap_for_free(GIB / 2), None, "there is as much");
+    let mut capped = TIGHT.case(KIMI);
+    capped.log.args.insert("max_total_tokens".into(), "100000".into());
+    let rank = ledgers(&capped).remove(0);
+    assert!(rank.capped && rank.what_if.is_none(), "the pool does not follow the fraction");
+}
+
+#[test]
+fn the_automatic_fraction_is_the_releases_own() {
+    let command = "python -m sglang.launch_server --model-path Qwen/Qwen3-8B";
+    let lines = vec![
+        Sglang::LoadBegin { avail: gib(78.5) },
+        Sglang::LoadEnd {
+            model_class: None,
+            form: None,
+            avail: Some(gib(63.1)),
+            usage: Some(gib(15.4)),
+            draft: None,
+        },
+    ];
+    let mut case =
+        made::sglang(Some(command), lines.into_iter().map(|line| (Rank::NONE, line)).collect());
+    assert!(what_if(&case).is_none(), "which device it is decides");
+    case.asked.device = Some("H100 80GB".to_owned());
+    let what_if = what_if(&case).unwrap();
+    assert!((0.8..0.92).contains(&what_if.fraction) && what_if.pool.least() > 40 * GIB);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::{Case, Cause, Confidence, Finding, Level, Phase};
 pub(super) fn find(study: &Study<'_>) -> Option<Finding> {
     let readings = readings(study.case);
     let (first, last) = (readings.first()?, readings.last()?);
-    let falls = readings.is_sorted_by(|a, b| a.2.least() >= b.2.least() - b.2.half);
+    let falls = readings.is_sorted_by(|a, b| a.2.most() >= b.2.least());
     let lost = first.2 - last.2;
     // A context or a library more is below 1 GiB and one part in fifty.
     let much = i64::try_from(GIB).unwrap_or(i64::MAX).max(first.2.bytes / 50);
