@@ -6,14 +6,19 @@
 mod case;
 mod cause;
 pub mod codes;
+pub mod emit;
 mod facts;
 mod finding;
+pub mod oom;
+mod planned;
 pub mod reconstruct;
 mod report;
 mod rules;
+mod study;
 
 pub use case::{Asked, Case};
 pub use cause::{Cause, Confidence, Direction, Level, Move, Phase};
 pub use finding::{Evidence, Finding, Lever, NoHelp, Number, Value};
+pub use planned::{DeviceKnown, Planned, planned};
 pub use report::{Capacity, Fact, Raising, Relaunch, Report, diagnose};
 pub use rules::findings;

@@ -7,7 +7,7 @@ use plimsoll_core::memory::ledger::Account;
 use plimsoll_ingest::log::{Amount, Event, Rank, Vllm};
 
 use super::{
-    Pool, RankLedger,
+    Left, Limits, Pool, RankLedger,
     check::BudgetCheck,
     death,
     fraction::{Fraction, capped, known_fraction},
@@ -167,10 +167,40 @@ fn ledger(case: &Case, rank: Rank, lines: &Lines) -> RankLedger {
     stages.extend(budget(lines, wanted));
     stages.extend(ready(lines, total));
     stages.extend(death::ledger(case, rank, &stages));
-    let left = left(lines).map(|left| (left, Stage::Ready));
-    let what_if = what_if(fraction, total, pool.as_ref(), left.map(|(left, _)| left));
+    let left = left(lines).map(|bytes| Left { bytes, stage: Stage::Ready, place: None });
+    let what_if = what_if(fraction, total, pool.as_ref(), left.map(|left| left.bytes));
     let before = lines.free_at_start.map(|(free, _)| free);
-    RankLedger { rank, stages, fraction, capped: capped(case), pool, check, left, before, what_if }
+    RankLedger {
+        rank,
+        stages,
+        fraction,
+        capped: capped(case),
+        pool,
+        check,
+        left,
+        before,
+        after: None,
+        limits: limits(case),
+        what_if,
+    }
+}
+
+fn limits(case: &Case) -> Limits {
+    let number = |name: &str| case.arg(name).and_then(|text| text.parse().ok());
+    let printed = case.vllm().find_map(|(_, line)| match line {
+        Vllm::BatchedTokens { tokens } => Some(*tokens),
+        _ => None,
+    });
+    let context = case.vllm().find_map(|(_, line)| match line {
+        Vllm::Concurrency { tokens, .. } => Some(*tokens),
+        Vllm::KvTokens { per_request, .. } => per_request.map(|(tokens, _)| tokens),
+        _ => None,
+    });
+    Limits {
+        chunk: printed.or_else(|| number("max_num_batched_tokens")),
+        running: number("max_num_seqs"),
+        context: context.or_else(|| number("max_model_len")),
+    }
 }
 
 /// The device's total: printed, of the profile, or from the remark on graph memory, which says the same
@@ -348,6 +378,7 @@ fn what_if(
         scale: total?,
         pool: pool?.bytes?,
         tokens: pool?.tokens,
+        cell: None,
         left,
     })
 }

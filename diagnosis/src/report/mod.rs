@@ -1,10 +1,21 @@
 //! What `diagnose` shows: the verdict, the findings, the account of every byte, the capacity.
 
+mod capacity;
+mod facts;
+mod missing;
+
 use std::fmt;
 
-use plimsoll_ingest::log::{Amount, Rank};
+use plimsoll_ingest::log::{Amount, Rank, Sglang, Vllm};
 
-use crate::{Case, Finding, Level, reconstruct::RankLedger};
+pub(crate) use missing::missing;
+
+use crate::{
+    Case, Finding, Level,
+    reconstruct::{AtFraction, RankLedger},
+    rules,
+    study::Study,
+};
 
 /// The whole answer to a log.
 #[derive(Clone, PartialEq, Debug)]
@@ -66,7 +77,7 @@ pub struct Capacity {
     /// What the heaviest pass of plain requests needs, where the model is known.
     pub need: Option<Amount>,
     /// The flag that moves the pool.
-    pub flag: &'static str,
+    pub flag: Option<&'static str>,
     /// The fraction in force.
     pub fraction: Option<f64>,
     /// Below it there is no pool.
@@ -74,7 +85,7 @@ pub struct Capacity {
     /// Above it the heaviest pass does not fit.
     pub ceiling: Option<f64>,
     /// What the next 0.02 would give.
-    pub next: Option<crate::reconstruct::AtFraction>,
+    pub next: Option<AtFraction>,
     /// Whether the operating rules allow to raise the fraction.
     pub raising: Raising,
 }
@@ -123,10 +134,11 @@ impl fmt::Display for Relaunch {
     }
 }
 
-/// Diagnoses a log.
+/// Diagnoses a log: reads nothing but the case, except model files where [`crate::Asked::places`] names them.
 #[must_use]
 pub fn diagnose(case: &Case) -> Report {
-    let findings = crate::findings(case);
+    let study = Study::of(case);
+    let findings = rules::of_study(&study);
     let verdict = findings.first().map_or_else(
         || "nothing in this log says what happened to memory".to_owned(),
         |finding| finding.headline.clone(),
@@ -134,10 +146,28 @@ pub fn diagnose(case: &Case) -> Report {
     Report {
         verdict,
         findings,
-        ledgers: Vec::new(),
-        capacity: None,
-        relaunch: None,
-        facts: Vec::new(),
-        missing: Vec::new(),
+        capacity: capacity::capacity(&study),
+        relaunch: relaunch(case),
+        facts: facts::facts(&study),
+        missing: missing(case, study.rank()),
+        ledgers: study.ledgers,
     }
+}
+
+/// The baseline is what the last start found free before its weights.
+fn relaunch(case: &Case) -> Option<Relaunch> {
+    let readings = case.sglang().filter_map(|(event, line)| match line {
+        Sglang::LoadBegin { avail } => Some((event, *avail)),
+        _ => None,
+    });
+    let mut readings = readings.chain(case.vllm().filter_map(|(event, line)| match line {
+        Vllm::FreeAtStart { free, .. } => Some((event, *free)),
+        _ => None,
+    }));
+    let (event, baseline) = readings.next()?;
+    let rest = readings.map(|(event, _)| event.rank);
+    let mut ranks: Vec<Rank> = std::iter::once(event.rank).chain(rest).collect();
+    ranks.sort_unstable();
+    ranks.dedup();
+    Some(Relaunch { baseline, line: event.line, ranks })
 }
