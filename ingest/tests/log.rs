@@ -2,7 +2,7 @@
 
 use std::io::{BufReader, Read};
 
-use plimsoll_ingest::log::{Event, Input, Log, Redact, read, read_text};
+use plimsoll_ingest::log::{Amount, Event, Input, Kind, Log, Redact, read, read_text};
 
 const LOGS: [(&str, &str); 4] = [
     ("sglang_0_4_6", include_str!("logs/sglang-0.4.6-prefill.log")),
@@ -249,4 +249,21 @@ OSError: [Errno 28] No space left on device: '/home/jo/tmp/x.bin'
     let mut bytes = text.as_bytes();
     let log = read(&mut [Input { name: "log", text: &mut bytes }], Redact::No).unwrap();
     assert!(format!("{log:?}").contains("/home/jo/models/Pear-8B"));
+}
+
+#[test]
+fn an_allocators_text_over_several_lines_is_one_event() {
+    let text = "\
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 96.00 MiB.
+GPU 2 has a total capacity of 47.40 GiB of which 31.06 MiB is free.
+
+Of the allocated memory 44.10 GiB is allocated by PyTorch, and 210.00 MiB is reserved by PyTorch but unallocated.
+[2026-01-01 00:00:09 TP0] Load weight begin. avail mem=47.00 GB
+";
+    let log = read_text(text);
+    assert_eq!(log.events.len(), 2);
+    let Kind::TorchOom(oom) = &log.events[0].kind else { panic!("{:?}", log.events) };
+    assert_eq!(oom.capacity, Some(Amount::gib(47.40, 2)));
+    assert_eq!(oom.allocated, Some(Amount::gib(44.10, 2)));
+    assert!(oom.reserved_unallocated.is_some());
 }
