@@ -11,7 +11,7 @@ const EXIT_CODES: &str = "Exit codes:
   0  it holds
   1  a claim failed, a problem was found, or the margin is too small
   2  bad input or usage
-  3  the device is missing or lost
+  3  the device or server is missing or lost
   130  interrupted; the recording is closed
 
 Results go to stdout, all else to stderr. The text for people may change at any time; JSON has a
@@ -106,6 +106,9 @@ pub enum Verb {
     /// a scenario.
     #[command(after_help = WORKLOAD_EXAMPLES)]
     Workload(WorkloadArgs),
+    /// Attach to a running SGLang or vLLM server and read its pool, queue and free memory.
+    #[command(after_help = crate::commands::watch::options::EXAMPLES)]
+    Watch(crate::commands::watch::options::WatchArgs),
     /// What this machine has, and what each backend can do here.
     Doctor(DoctorArgs),
     /// JSON schema of scenario files, or of a result.
@@ -385,6 +388,7 @@ pub enum SchemaOf {
     Diff,
 }
 
-fn parse_bytes(text: &str) -> Result<Bytes, String> {
+/// An amount with its unit.
+pub fn parse_bytes(text: &str) -> Result<Bytes, String> {
     text.parse().map_err(|error: plimsoll_core::units::AmountError| error.to_string())
 }

@@ -8,4 +8,5 @@ pub mod replay;
 pub mod run;
 pub mod schema;
 pub mod views;
+pub mod watch;
 pub mod workload;

@@ -9,4 +9,5 @@ pub mod plan;
 pub mod run;
 pub mod table;
 pub mod text;
+pub mod watch;
 pub mod workload;
