@@ -359,6 +359,19 @@ pub struct DoctorArgs {
     /// Ask the CUDA driver too, and say what each missing piece means.
     #[arg(long)]
     pub cuda: bool,
+    /// Say what still holds devices and host after a crash, and print the commands that look and free. Runs none
+    /// of them. Exit 1 when something is in the way.
+    #[arg(long, conflicts_with = "cuda")]
+    pub before_relaunch: bool,
+    /// Free memory of each device to wait for: what the last start's log shows at `Load weight begin`.
+    #[arg(long, value_name = "AMOUNT", value_parser = parse_bytes, allow_hyphen_values = true, requires = "before_relaunch")]
+    pub baseline: Option<Bytes>,
+    /// The port that the server is to listen on.
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..), requires = "before_relaunch")]
+    pub port: Option<u16>,
+    /// Folder below which `proc`, `sys` and `dev/shm` lie: the host's, seen from a container.
+    #[arg(long, value_name = "FOLDER", default_value = "/", requires = "before_relaunch")]
+    pub root: PathBuf,
 }
 
 /// `plimsoll schema`.

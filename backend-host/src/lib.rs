@@ -13,6 +13,7 @@ pub mod macos;
 pub mod memory;
 pub mod nvidia_smi;
 mod pile;
+pub mod processes;
 mod purse;
 mod range;
 mod region;

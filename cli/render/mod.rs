@@ -6,6 +6,7 @@ pub mod ledger;
 pub mod life;
 pub mod metrics;
 pub mod plan;
+pub mod relaunch;
 pub mod run;
 pub mod table;
 pub mod text;
