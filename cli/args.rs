@@ -395,6 +395,12 @@ pub enum SchemaOf {
     Workload,
     /// The JSON of `doctor`.
     Doctor,
+    /// The JSON of `doctor --before-relaunch`.
+    BeforeRelaunch,
+    /// The JSON of `watch`.
+    Watch,
+    /// A line of a recording of `watch`.
+    WatchRecording,
     /// The JSON of `replay`.
     Replay,
     /// The JSON of `diff`.

@@ -4,6 +4,7 @@ mod client;
 mod memory;
 pub mod options;
 mod recorder;
+pub mod schema;
 mod server;
 mod view;
 
@@ -190,7 +191,7 @@ impl Watch {
         let ending = loop {
             let line = self.line();
             silent = if matches!(line, Line::Missed(_)) { silent + 1 } else { 0 };
-            self.recorder.push(&line)?;
+            self.recorder.write(&line)?;
             self.summary.push(&line);
             self.view.show(&line, &self.summary);
             next += args.interval;
@@ -211,7 +212,7 @@ impl Watch {
             }
         };
         let end = Line::End(End { at_ms: millis(self.began.elapsed()), why: ending });
-        self.recorder.push(&end)?;
+        self.recorder.write(&end)?;
         self.summary.push(&end);
         Ok(ending)
     }

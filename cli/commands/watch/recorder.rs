@@ -1,7 +1,7 @@
 //! The recording file: a line at a time, flushed at once.
 
 use crate::exit::Failure;
-use plimsoll_ingest::watch::{Header, Line};
+use plimsoll_ingest::watch::Header;
 use serde::Serialize;
 use std::{
     fs::File,
@@ -25,15 +25,11 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// Adds a line.
+    /// Adds a line: the header or what follows it.
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn push(&mut self, line: &Line) -> Result<(), Failure> {
-        self.write(line)
-    }
-
-    fn write(&mut self, value: &impl Serialize) -> Result<(), Failure> {
+    pub fn write(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         let Some((path, file)) = &mut self.0 else { return Ok(()) };
         let mut text = serde_json::to_string(value).map_err(Failure::input)?;
         text.push('\n');

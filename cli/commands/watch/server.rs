@@ -6,6 +6,7 @@ use plimsoll_ingest::watch::{
     RankFigures, RankId, ServerFacts, ServerKind, models, read_page, recording::Metrics,
     server_info, server_load, version,
 };
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// A server that was recognized.
@@ -46,7 +47,6 @@ impl Server {
         }
         let page = page.map(|text| read_page(&text));
         let told = page.as_ref().ok().and_then(|page| page.kind);
-        let metrics = if told.is_some() { Metrics::On } else { Metrics::Off };
         let (info, mut facts) = match told {
             Some(ServerKind::Vllm) => (None, None),
             _ => match INFO.iter().find_map(|path| Some((*path, info(&client, path)?))) {
@@ -69,7 +69,12 @@ impl Server {
         if facts.version.is_none() && kind == ServerKind::Vllm {
             facts.version = client.get("/version").ok().and_then(|text| version(&text));
         }
+        let mut metrics = if told.is_some() { Metrics::On } else { Metrics::Off };
         if let Ok(page) = page {
+            // SGLang's page is empty until its scheduler has run once.
+            if facts.settings.get("enable_metrics").and_then(Value::as_bool) == Some(true) {
+                metrics = Metrics::On;
+            }
             facts.settings.extend(page.settings);
         }
         let load = if metrics == Metrics::Off { Load::Told } else { Load::NotTold };
@@ -89,8 +94,10 @@ impl Server {
     pub fn sample(&mut self) -> Result<BTreeMap<RankId, RankFigures>, FetchError> {
         if self.metrics == Metrics::On {
             let mut page = read_page(&self.client.get("/metrics")?);
-            if page.kind != Some(self.kind) {
-                return Err(FetchError::NoPage);
+            match (page.kind, &page.bad) {
+                (Some(kind), _) if kind == self.kind => {}
+                (None, None) => {}
+                _ => return Err(FetchError::NoPage),
             }
             page.complete(self.facts.capacity_tokens);
             return Ok(page.ranks);

@@ -100,6 +100,7 @@ pub(super) fn look(facts: &Facts, seen: &[Seen<'_>]) -> Vec<Step> {
 
 /// Commands that free, in their order.
 pub(super) fn free(
+    facts: &Facts,
     seen: &[Seen<'_>],
     leftover: &[&SegmentFacts],
     devices: &[DeviceState],
@@ -110,16 +111,18 @@ pub(super) fn free(
     };
     let is_front = |p: &Seen<'_>| p.role.as_ref().is_some_and(|role| role.part == Part::Front);
     let fronts = of(&|p| p.kind == Kind::Server && is_front(p));
-    let children = of(&|p| matches!(p.kind, Kind::Server | Kind::Orphan) && !is_front(p));
     if !fronts.is_empty() {
         let text = "end the servers; their workers end with them, within half a minute";
         steps.push(step(text, kill("TERM", &fronts)));
-    } else if !children.is_empty() {
-        steps.push(step("end what is left of the server", kill("TERM", &children)));
     }
-    let both: Vec<&Seen<'_>> = fronts.iter().chain(&children).copied().collect();
-    if !both.is_empty() {
-        steps.push(step("those of them that are still there then", kill("KILL", &both)));
+    // Without a front that can be seen, workers are left too.
+    let left = of(&|p| p.kind == Kind::Orphan || p.kind == Kind::Server && fronts.is_empty());
+    if !left.is_empty() {
+        steps.push(step("end what is left of a server", kill("TERM", &left)));
+    }
+    let all = of(&|p| matches!(p.kind, Kind::Server | Kind::Orphan));
+    if !all.is_empty() {
+        steps.push(step("those of them that are still there then", kill("KILL", &all)));
     }
     let holders = of(&|p| p.kind == Kind::Holder);
     if !holders.is_empty() {
@@ -128,7 +131,7 @@ pub(super) fn free(
         let text = format!("other programs, if they may go: {}", names.join(", "));
         steps.push(step(text, kill("TERM", &holders)));
     }
-    steps.extend(zombies(&of(&|p| p.kind == Kind::Zombie)));
+    steps.extend(zombies(facts, &of(&|p| p.kind == Kind::Zombie)));
     if seen.iter().any(|p| p.kind == Kind::Stuck) {
         let text = "a process in state D ends when the driver answers; if it never does, the machine has to \
                     be started anew";
@@ -144,7 +147,7 @@ pub(super) fn free(
 }
 
 /// A zombie goes when its parent takes notice, or when the parent ends.
-fn zombies(zombies: &[&Seen<'_>]) -> Option<Step> {
+fn zombies(facts: &Facts, zombies: &[&Seen<'_>]) -> Option<Step> {
     if zombies.is_empty() {
         return None;
     }
@@ -157,7 +160,12 @@ fn zombies(zombies: &[&Seen<'_>]) -> Option<Step> {
                     with --init";
         return Some(Step { text: text.to_owned(), command: None });
     }
-    let text = "zombies cannot be killed: their parents have to end";
+    let named = |pid: &u32| {
+        let parent = facts.processes.iter().flatten().find(|process| process.pid == *pid)?;
+        Some(format!("{} (pid {pid})", short(&parent.name)))
+    };
+    let names: Vec<String> = others.iter().filter_map(named).collect();
+    let text = format!("zombies cannot be killed: their parents have to end: {}", names.join(", "));
     Some(step(text, format!("kill -TERM {}", joined(&others, " "))))
 }
 
@@ -182,6 +190,11 @@ fn kill(signal: &str, processes: &[&Seen<'_>]) -> String {
         false => "",
     };
     format!("{sudo}kill -{signal} {}", joined(&pids, " "))
+}
+
+/// The kernel's short name of a process, without what could be a path or move a cursor.
+pub(super) fn short(name: &str) -> String {
+    name.chars().filter(|c| c.is_ascii_graphic() && *c != '/').collect()
 }
 
 /// Numbers for people.

@@ -161,7 +161,7 @@ pub fn judge(facts: &Facts) -> Judgement {
         clear,
         headline: headline(&findings, &devices),
         look: commands::look(facts, &seen),
-        free: commands::free(&seen, &leftover, &devices),
+        free: commands::free(facts, &seen, &leftover, &devices),
         findings,
         devices,
     }
@@ -227,10 +227,7 @@ impl Seen<'_> {
     pub(super) fn name(&self) -> String {
         match &self.role {
             Some(role) => role.name.clone(),
-            None => {
-                let plain = |c: &char| c.is_ascii_graphic() && *c != '/';
-                self.facts.name.chars().filter(plain).collect()
-            }
+            None => commands::short(&self.facts.name),
         }
     }
 
@@ -245,7 +242,7 @@ impl Seen<'_> {
             let files = self.facts.device_files.iter().flatten();
             parts = files.filter_map(|file| numbered(file)).collect();
         }
-        if self.facts.locked > Bytes::ZERO {
+        if self.facts.locked >= SMALL_LOCKED {
             parts.push(format!("{} of locked host memory", self.facts.locked));
         }
         if parts.is_empty() { String::new() } else { format!(", holds {}", parts.join(", ")) }

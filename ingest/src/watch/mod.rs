@@ -74,6 +74,12 @@ pub struct RankFigures {
     pub cache_hit_tokens_total: Option<u64>,
 }
 
+/// A share or rate to six decimals, so that it is the same once written and read. `None` for what is no
+/// figure of a server: below 0, above 10^9, not a number.
+pub(crate) fn plain(value: f64) -> Option<f64> {
+    (0.0..=1e9).contains(&value).then(|| (value * 1e6).round() / 1e6)
+}
+
 impl RankFigures {
     /// Fills what follows from the other figures: the capacity that the server told elsewhere, tokens held
     /// from the usage, the usage from tokens held.
@@ -89,8 +95,11 @@ impl RankFigures {
                 let held = (usage.clamp(0.0, 1.0) * capacity as f64).round();
                 self.pool_held_tokens = Some(held as u64);
             }
-            (Some(held), None) => self.pool_usage = Some(held as f64 / capacity as f64),
+            (Some(held), None) => self.pool_usage = plain(held as f64 / capacity as f64),
             _ => {}
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! A page of metrics → figures by rank.
 
 use super::{
-    RankFigures, RankId,
+    RankFigures, RankId, plain,
     prometheus::{BadLine, Labels, samples},
     series::{CACHE_CONFIG, Field, SERIES, split},
     server::{ServerKind, plain_word},
@@ -108,7 +108,7 @@ impl Reading {
                 continue;
             };
             match series.field {
-                Field::Part(slot) => *slot(rank) = Some(value),
+                Field::Part(slot) => *slot(rank) = plain(value),
                 Field::Gauge(slot) | Field::Counter(slot) if value < EXACT => {
                     *slot(rank) = Some(value.round() as u64);
                 }

@@ -3,7 +3,7 @@
 //! Kept are settings that say something about memory, as numbers, truths or plain words. Paths, addresses
 //! and keys, which the same pages hold, are not.
 
-use super::{RankFigures, RankId};
+use super::{RankFigures, RankId, plain};
 use plimsoll_core::units::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -127,7 +127,7 @@ fn internal_state(facts: &mut ServerFacts, index: usize, of: usize, state: &Map<
     };
     let mut figures = RankFigures::default();
     let rate = state.get("last_gen_throughput").and_then(Value::as_f64);
-    figures.output_tokens_per_s = rate.filter(|rate| *rate >= 0.0);
+    figures.output_tokens_per_s = rate.and_then(plain);
     if let Some(usage) = state.get("memory_usage").and_then(Value::as_object) {
         figures.pool_capacity_tokens = usage.get("token_capacity").and_then(Value::as_u64);
         facts.capacity_tokens = facts.capacity_tokens.or(figures.pool_capacity_tokens);

@@ -93,8 +93,8 @@ pub struct RankSummary {
     pub most_running: Option<u64>,
     /// The most requests that waited.
     pub most_queued: Option<u64>,
-    /// Requests whose slots were taken back during the watch. Where the server has the older gauge alone, its
-    /// largest value of each run of samples that show one: a lower bound.
+    /// Requests whose slots were taken back during the watch. Where the server has the older gauge alone, the sum
+    /// of its rises from sample to sample: a lower bound.
     pub retractions: Option<u64>,
     /// New prefill tokens, by the better of its counters.
     pub prefill_tokens: Option<u64>,
