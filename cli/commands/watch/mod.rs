@@ -90,7 +90,7 @@ fn live(url: &str, args: &WatchArgs, format: Format, output: &Output) -> Result<
     let mut watch = Watch {
         recorder: Recorder::begin(args.record.as_deref(), &header)?,
         summary: Summary::new(&header, None),
-        view: View::new(&header, output),
+        view: View::new(&header),
         memory,
         server,
         began: Instant::now(),

@@ -1,7 +1,6 @@
 //! What is seen while watching, on stderr: a few lines that stay in place on a terminal, a plain line a
 //! sample otherwise.
 
-use crate::output::Output;
 use plimsoll_core::units::{Bytes, group_thousands};
 use plimsoll_ingest::watch::{
     DeviceFree, Header, Line, MemoryPlace, RankFigures, RankId, Reading, Sample, ServerKind,
@@ -11,6 +10,9 @@ use std::io::{self, IsTerminal as _, Write as _};
 
 /// Most ranks that the block on a terminal shows.
 const MOST_RANKS: usize = 8;
+
+/// Columns of a terminal that does not tell.
+const NARROW: usize = 79;
 
 /// The view.
 pub struct View {
@@ -23,12 +25,13 @@ pub struct View {
 
 impl View {
     /// Says what is watched, and why something cannot be seen.
-    pub fn new(header: &Header, output: &Output) -> Self {
+    pub fn new(header: &Header) -> Self {
         let terminal = io::stderr().is_terminal();
+        let columns = terminal_size::terminal_size_of(io::stderr()).map(|(width, _)| width.0);
         let view = Self {
             place: header.memory,
             server: header.server,
-            width: output.width(),
+            width: columns.map_or(NARROW, |columns| usize::from(columns).saturating_sub(1)),
             drawn: terminal.then_some(0),
         };
         let version = header.version.as_deref().map_or_else(String::new, |v| format!(" {v}"));
@@ -61,6 +64,8 @@ impl View {
             text.extend(line.chars().take(self.width));
             text.push_str("\u{1b}[K\n");
         }
+        // The block before may have been longer.
+        text.push_str("\u{1b}[J");
         let mut err = io::stderr().lock();
         let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());
         self.drawn = Some(block.len());
@@ -96,7 +101,7 @@ impl View {
         let mut block = Vec::new();
         match line {
             Line::Sample(sample) => {
-                block.push(format!("  time     {}", seconds(sample.at_ms)));
+                block.push(format!("  time     {}", seconds(sample.at_ms).trim_start()));
                 if let Some(free) = self.free(&sample.devices, summary) {
                     block.push(format!("  memory   {free}"));
                 }
@@ -111,17 +116,18 @@ impl View {
                 }
                 let ranks: Vec<_> = told(sample).collect();
                 for (id, figures) in ranks.iter().take(MOST_RANKS) {
-                    block.push(format!("  {id:<8} {}", self.figures(figures)));
+                    block.push(format!("  {:<8} {}", id.to_string(), self.figures(figures)));
                 }
                 if ranks.len() > MOST_RANKS {
                     block.push(format!("  and {} ranks more", ranks.len() - MOST_RANKS));
                 }
                 if let Some(retractions) = summary.retractions() {
-                    block.push(format!("  {} {retractions}", retracted(self.server)));
+                    let name = retracted(self.server);
+                    block.push(format!("  {name} {retractions} since the watch began"));
                 }
             }
             Line::Missed(missed) => {
-                block.push(format!("  time     {}", seconds(missed.at_ms)));
+                block.push(format!("  time     {}", seconds(missed.at_ms).trim_start()));
                 block.push(format!("  no answer: {}", missed.why));
             }
             Line::End(_) | Line::Other => {}

@@ -153,6 +153,7 @@ pub fn judge(facts: &Facts) -> Judgement {
     findings.extend(of_unseen_holders(facts));
     findings.extend(of_segments(&leftover));
     findings.extend(of_host(facts));
+    findings.extend(of_shared_memory(facts, &devices));
     findings.extend(of_port(facts));
     findings.extend(of_unread(facts));
     findings.sort_by_key(|finding| (finding.weight == Weight::Note, finding.kind));
@@ -412,6 +413,20 @@ fn of_host(facts: &Facts) -> Vec<Finding> {
         });
     }
     findings
+}
+
+/// The baseline of a device whose memory is the host's.
+fn of_shared_memory(facts: &Facts, devices: &[DeviceState]) -> Option<Finding> {
+    let baseline = facts.baseline.filter(|_| devices.is_empty())?;
+    let free = facts.host?.headroom?;
+    (free < baseline).then(|| Finding {
+        kind: Kind::Device,
+        weight: Weight::InTheWay,
+        device: None,
+        pids: Vec::new(),
+        bytes: Some(baseline.saturating_sub(free)),
+        text: format!("the host can give {free} of the {baseline} to wait for"),
+    })
 }
 
 fn of_port(facts: &Facts) -> Option<Finding> {

@@ -119,3 +119,6 @@ pub struct HostFacts {
     /// The control group's use without what the kernel would drop, and its limit.
     pub cgroup: Option<(Bytes, Bytes)>,
 }
+
+#[cfg(test)]
+mod tests;

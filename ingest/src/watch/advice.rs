@@ -3,7 +3,7 @@
 //! The rules are the operating rules of the engines' fractions: raise only on a full pool and retractions, in
 //! steps of 0.02; lower when free memory falls below the line; a bigger pool that no load fills buys nothing.
 
-use super::{Ending, FULL, Header, ServerKind, Summary};
+use super::{Ending, FULL, Header, RankSummary, ServerKind, Summary};
 use plimsoll_core::units::Bytes;
 
 /// One step of the fraction.
@@ -126,46 +126,47 @@ const fn flag(server: ServerKind) -> &'static str {
 }
 
 fn help(header: &Header, summary: &Summary) -> Vec<Remedy> {
-    let mut help = Vec::new();
     if let Some(undercut) = summary.undercut {
-        help.push(lower(header, summary, undercut.least.free));
+        return vec![lower(header, summary, undercut.least.free)];
     }
-    let retractions = summary.retractions().unwrap_or(0);
-    let word = match summary.server {
-        ServerKind::Sglang => "retractions",
-        ServerKind::Vllm => "preemptions",
-    };
     let starved = summary.ranks.iter().find(|(_, rank)| {
         rank.retractions.unwrap_or(0) > 0 && rank.peak_usage.is_some_and(|usage| usage >= FULL)
     });
-    match (starved, summary.fullest()) {
-        (Some((id, rank)), _) if summary.undercut.is_none() => {
-            let seen = format!(
-                "the pool of {id} was {} full, with {} {word}",
-                percent(rank.peak_usage.unwrap_or(0.0)),
-                rank.retractions.unwrap_or(0)
-            );
-            help.push(raise(header, summary, &seen));
-        }
-        (None, Some((_, rank))) => {
-            let usage = percent(rank.peak_usage.unwrap_or(0.0));
-            let text = if retractions > 0 {
-                format!(
-                    "{retractions} {word}, yet no sample shows the pool of that rank above {usage}: sample \
-                     more often before raising anything"
-                )
-            } else {
-                format!(
-                    "do not raise it: at most {usage} of the pool was held, without {word}; a bigger pool \
-                     buys nothing"
-                )
-            };
-            let action = if retractions > 0 { "look" } else { "keep" };
-            help.push(Remedy { action, flag: Some(flag(summary.server)), value: None, text });
-        }
-        _ => {}
+    let word = retracted(summary.server);
+    if let Some((id, rank)) = starved {
+        let usage = percent(rank.peak_usage.unwrap_or(0.0));
+        let count = rank.retractions.unwrap_or(0);
+        let seen = format!("the pool of {id} was {usage} full ({word}: {count})");
+        return vec![raise(header, summary, &seen)];
     }
-    help
+    summary.fullest().map(|(_, rank)| keep(summary, rank)).into_iter().collect()
+}
+
+const fn retracted(server: ServerKind) -> &'static str {
+    match server {
+        ServerKind::Sglang => "retractions",
+        ServerKind::Vllm => "preemptions",
+    }
+}
+
+/// What speaks against raising.
+fn keep(summary: &Summary, fullest: &RankSummary) -> Remedy {
+    let (flag, word) = (flag(summary.server), retracted(summary.server));
+    let usage = percent(fullest.peak_usage.unwrap_or(0.0));
+    let (action, text) = match summary.retractions().unwrap_or(0) {
+        0 => {
+            let seen = format!("at most {usage} of the pool was held, without {word}");
+            ("keep", format!("keep {flag}: {seen}; a bigger pool buys nothing"))
+        }
+        count => (
+            "look",
+            format!(
+                "keep {flag}: {word}: {count}, yet no sample shows the pool of that rank full ({usage} at \
+                 most); sample more often"
+            ),
+        ),
+    };
+    Remedy { action, flag: Some(flag), value: None, text }
 }
 
 /// One or more steps down, as many as the missing bytes take.

@@ -102,6 +102,8 @@ pub struct RankSummary {
     pub output_tokens: Option<u64>,
     /// Share of prompt tokens that the prefix cache had: over the watch (vLLM), or as last told (SGLang).
     pub cache_hit_rate: Option<f64>,
+    /// The sample that it was last part of.
+    seen_in: u64,
     query_tokens: u64,
     hit_tokens: u64,
 }
@@ -214,14 +216,18 @@ impl Summary {
         for (id, now) in &sample.ranks {
             let is_new = !self.ranks.contains_key(id);
             let rank = self.ranks.entry(*id).or_default();
+            // What grew while a rank was not told of grew nobody knows when.
+            let is_neighbour = rank.seen_in + 1 == self.samples;
+            rank.seen_in = self.samples;
             let grown = rank.take(now, is_new);
             restarted |= grown.restarted;
+            let before = before.filter(|_| is_neighbour && !grown.restarted);
             let Some(((by, tokens), before)) = grown.prefill.zip(before) else { continue };
             let least = [before.least, least].into_iter().flatten().min_by_key(|r| r.free);
             let (from_ms, to_ms) = (before.at_ms, sample.at_ms);
             let found = Heaviest { rank: *id, by, tokens, from_ms, to_ms, least };
             let heavier = self.heaviest.is_none_or(|old| (by, tokens) > (old.by, old.tokens));
-            if tokens > 0 && heavier && !grown.restarted {
+            if tokens > 0 && heavier {
                 self.heaviest = Some(found);
             }
         }
