@@ -217,7 +217,6 @@ impl<'m, 'a> Server<'m, 'a> {
         let completed = self.parts.scheduler.complete(&mut self.decisions);
         let decided = self.write_decisions(step)?;
         completed.map_err(ServeEnd::Fatal)?;
-        self.totals.usage = self.parts.scheduler.usage();
         if ran || decided {
             self.idle = 0;
             return Ok(Next::GoOn);
@@ -297,15 +296,12 @@ impl<'m, 'a> Server<'m, 'a> {
     }
 
     fn execute(&mut self, batch: &Batch) -> Result<(), ServeEnd> {
-        let demands = &self.demands;
-        let demand = |at: usize| demands.get(&batch.rows[at].request).copied().unwrap_or_default();
-        let pass = Pass::of(batch, demand);
+        let (pass, shape) = Pass::of(batch, &self.demands);
         let usage = self.parts.scheduler.usage();
         self.totals.see(usage);
         self.totals.largest_chunk = self.totals.largest_chunk.max(pass.tokens);
         self.settled = None;
         let Play { peak, reserved, settles, .. } = self.allocate(&pass)?;
-        let shape = Pass::shape(batch);
         let time = self.parts.time.time(&shape);
         let (mode, tokens, requests) = (pass.mode, pass.tokens, pass.requests);
         let report = self.backend.execute(&StepWork { mode, tokens, requests, time })?;

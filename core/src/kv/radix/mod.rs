@@ -316,11 +316,11 @@ impl RadixTree {
     }
 
     fn child(&self, node: NodeId, namespace: u64, rest: Cursor<'_>) -> Option<NodeId> {
-        if rest.left() == 0 {
+        let children = &self.at(node).children;
+        if rest.left() == 0 || children.is_empty() {
             return None;
         }
-        let key = ChildKey::of(namespace, rest, self.options.page_size);
-        self.at(node).children.get(&key).copied()
+        children.get(&ChildKey::of(namespace, rest, self.options.page_size)).copied()
     }
 
     /// Tokens of a node that `rest` shares, in whole pages.
