@@ -161,9 +161,6 @@ impl Metrics {
     /// How many members take a page in each pass of a round of as many passes as a page has tokens.
     fn crossings(&self) -> Vec<u64> {
         let page = self.page_size;
-        if page == 1 {
-            return vec![self.members.len() as u64];
-        }
         let mut crossings = vec![0; usize::try_from(page).unwrap_or(1)];
         for member in &self.members {
             let life = usize::try_from(member.0).ok().and_then(|at| self.lives.get(at));
@@ -279,9 +276,13 @@ impl Watcher for Metrics {
 
     fn repeated(&mut self, run: &QuietRun<'_>) {
         let [first, later @ ..] = run.elapsed else { return };
-        let crossings = self.crossings();
         let running = self.members.len() as u64;
-        self.over_time.quiet(&run.usage, running, run.elapsed, &crossings);
+        if self.page_size == 1 {
+            self.over_time.quiet(&run.usage, running, run.elapsed, &[running]);
+        } else {
+            let crossings = self.crossings();
+            self.over_time.quiet(&run.usage, running, run.elapsed, &crossings);
+        }
         let first_end = run.at.0.saturating_add(first.0);
         let end = later.iter().fold(first_end, |end, elapsed| end.saturating_add(elapsed.0));
         let passes = run.elapsed.len() as u64;
