@@ -25,6 +25,15 @@ pub enum EosRule {
     Ignored,
 }
 
+/// Results that a request with `outputs` tokens takes before one ends it, by its limit of new tokens or by the
+/// model's end of its answer.
+fn results_before_end(outputs: u64, limit: u64, output_len: u64, eos: EosRule) -> u64 {
+    // An end that was passed over does not come again.
+    let ends = eos == EosRule::Ends && output_len > outputs;
+    let last = if ends { limit.min(output_len) } else { limit };
+    last.saturating_sub(outputs + 1)
+}
+
 /// A request as it reaches the scheduler.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewRequest {

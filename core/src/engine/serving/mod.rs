@@ -36,6 +36,7 @@ use crate::{
         ledger::Account,
     },
     sched::{Batch, Decision, Finish, LogDetail, Mode, RequestId, Scheduler, Turn},
+    tape::Tape,
     units::{Bytes, Nanos},
 };
 use cascade::Moment;
@@ -44,7 +45,10 @@ use pass::Demand;
 use quiet::Settled;
 use rank_memory::{PassStopped, RankMemory};
 use settled::{Known, Play};
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    rc::Rc,
+};
 
 /// What a run may at most take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -124,6 +128,12 @@ struct Server<'m, 'a> {
 /// Turns without a batch after which none follows by itself. The overlap loop may still have a result to
 /// process, and a running batch that was full is found empty in one turn and filled in the next.
 const IDLE_TURNS: u32 = 3;
+
+/// The largest request of a pass to an allocator.
+fn largest(tapes: &[Rc<Tape>]) -> Bytes {
+    let largest = tapes.iter().filter_map(|tape| tape.largest());
+    largest.map(|live| live.bytes).max().unwrap_or_default()
+}
 
 /// What a turn left to do.
 enum Next {
@@ -349,8 +359,7 @@ impl<'m, 'a> Server<'m, 'a> {
             Some(play) => play,
             None => {
                 let tapes = self.parts.tapes.tapes(pass);
-                let largest = tapes.iter().filter_map(|tape| tape.largest());
-                let largest = largest.map(|live| live.bytes).max().unwrap_or_default();
+                let largest = largest(&tapes);
                 // Of a pass that fails, too.
                 self.totals.see_request(largest);
                 let settles = self.play(pass, &tapes)?;
@@ -366,11 +375,7 @@ impl<'m, 'a> Server<'m, 'a> {
 
     /// Plays a pass on every rank; the first that fails ends the server. Answers whether every allocator is
     /// as it was before.
-    fn play(
-        &mut self,
-        pass: &Pass,
-        tapes: &[std::rc::Rc<crate::tape::Tape>],
-    ) -> Result<bool, ServeEnd> {
+    fn play(&mut self, pass: &Pass, tapes: &[Rc<Tape>]) -> Result<bool, ServeEnd> {
         let mut changes = Vec::new();
         let mut settles = true;
         for at in 0..self.ranks.len() {

@@ -333,7 +333,8 @@ impl RadixTree {
     fn rekey(&mut self, id: NodeId, change: impl FnOnce(&mut Node)) {
         let policy = self.options.eviction;
         let node = &mut self.nodes[id.index()];
-        let (leaf, copy) = (policy.leaf_key(node), policy.copy_key(node));
+        let leaf = policy.leaf_key(node);
+        let copy = self.host.as_ref().and_then(|_| policy.copy_key(node));
         change(node);
         move_in(&mut self.leaves, id, leaf, policy.leaf_key(node));
         if let Some(tier) = &mut self.host {

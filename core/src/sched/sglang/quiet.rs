@@ -3,11 +3,12 @@
 
 use super::{
     SglangScheduler,
+    config::unsigned,
     request::{Idx, Request},
 };
 use crate::{
     kv::Run,
-    sched::{EosRule, Mode},
+    sched::{Mode, results_before_end},
 };
 
 impl SglangScheduler {
@@ -94,12 +95,6 @@ fn tokens_before_end(request: &Request) -> u64 {
     if request.finished.is_some() || request.aborting || request.retracted {
         return 0;
     }
-    let to_limit = u64::try_from(request.left()).unwrap_or(0);
-    let to_eos = match request.eos {
-        EosRule::Ends if request.output_len > request.outputs => {
-            request.output_len - request.outputs
-        }
-        EosRule::Ends | EosRule::Ignored => u64::MAX,
-    };
-    to_limit.min(to_eos).saturating_sub(1)
+    let limit = unsigned(request.limit);
+    results_before_end(request.outputs, limit, request.output_len, request.eos)
 }
