@@ -435,6 +435,9 @@ pub trait Scheduler {
         debug_assert_eq!(turns, 0, "nothing is quiet here");
     }
 
+    /// Requests that run and stand aside in this turn, for its prefill batch; 0 for a batch that decodes.
+    fn beside(&self, batch: &Batch) -> u64;
+
     /// Whether no request waits, runs or has a result outstanding.
     fn is_done(&self) -> bool;
 

@@ -22,7 +22,7 @@ pub use summary::Summary;
 
 use super::serving::{Arrival, PassSeen, QuietRun, Watcher};
 use crate::{
-    sched::{Decision, Deferral, Finish, Mode, RequestId, Row},
+    sched::{Decision, Deferral, Finish, RequestId, Row},
     units::Nanos,
 };
 use life::{Life, Stage};
@@ -264,9 +264,7 @@ impl Watcher for Metrics {
 
     fn passed(&mut self, pass: &PassSeen<'_>) {
         let rows = &pass.batch.rows;
-        // A prefill pass stands in front of those that decode.
-        let others = if pass.batch.mode == Mode::Prefill { pass.usage.running } else { 0 };
-        self.over_time.pass(&pass.usage, others + rows.len() as u64, pass.elapsed);
+        self.over_time.pass(&pass.usage, pass.beside + rows.len() as u64, pass.elapsed);
         let end = pass.at.0.saturating_add(pass.elapsed.0);
         self.members.clear();
         for row in rows {

@@ -314,6 +314,7 @@ impl<'m, 'a> Server<'m, 'a> {
         let Play { peak, reserved, settles, .. } = self.allocate(&pass)?;
         let time = self.parts.time.time(&shape);
         let (mode, tokens, requests) = (pass.mode, pass.tokens, pass.requests);
+        let beside = self.parts.scheduler.beside(batch);
         let report = self.backend.execute(&StepWork { mode, tokens, requests, time })?;
         let at = self.next_launch();
         self.ends.push_back(Nanos(at.0.saturating_add(report.elapsed.0)));
@@ -342,6 +343,7 @@ impl<'m, 'a> Server<'m, 'a> {
             at,
             elapsed: report.elapsed,
             usage,
+            beside,
             free,
         });
         self.totals.steps += 1;

@@ -366,6 +366,11 @@ impl Scheduler for SglangScheduler {
         Ok(())
     }
 
+    fn beside(&self, batch: &Batch) -> u64 {
+        // Those of the batch run from the next turn on.
+        if batch.mode == Mode::Prefill { self.usage().running } else { 0 }
+    }
+
     fn is_done(&self) -> bool {
         let running = self.running.iter().any(|at| self.requests[*at].finished.is_none());
         self.waiting.is_empty()
