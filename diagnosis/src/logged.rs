@@ -66,6 +66,8 @@ pub(crate) struct Logged {
     pub total: Option<At<Amount>>,
     /// vLLM: free at its first snapshot.
     pub free_at_start: Option<At<Amount>>,
+    /// vLLM: the fraction in force.
+    pub utilization: Option<At<f64>>,
     /// vLLM: growth outside of PyTorch.
     pub non_torch: Option<At<Amount>>,
     /// vLLM: peak of the profile run.
@@ -177,11 +179,15 @@ impl Logged {
         let at = |value: &Amount| At::new(event, *value);
         match line {
             Vllm::LoadEnd { weights } => last(&mut self.weights, event, rank, *weights),
-            Vllm::FreeAtStart { free, total, .. } => {
+            Vllm::FreeAtStart { free, total, utilization, .. } => {
+                self.utilization = utilization.map(|fraction| At::new(event, fraction));
                 self.free_at_start = Some(at(free));
                 self.total = Some(at(total));
             }
-            Vllm::Budget { total, .. } => self.total = Some(at(total)),
+            Vllm::Budget { total, utilization, .. } => {
+                self.total = Some(at(total));
+                self.utilization = Some(At::new(event, *utilization));
+            }
             Vllm::Profile {
                 weights, non_torch, activation_peak, kv, peak_torch, total, ..
             } => {

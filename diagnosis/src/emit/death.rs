@@ -91,6 +91,14 @@ impl Death {
         (!ready).then(|| "the log ends before the server was ready, without an error".to_owned())
     }
 
+    /// The figures of the refused allocation, where memory was refused.
+    pub(super) const fn shortage(&self) -> Option<Shortage> {
+        match self.how {
+            How::OutOfMemory { shortage, .. } => Some(shortage),
+            _ => None,
+        }
+    }
+
     /// The line, for a `source`.
     pub(super) fn place(&self) -> String {
         self.at.map_or_else(|| "the log".to_owned(), |at| at.place())
@@ -169,7 +177,7 @@ fn phase(case: &Case, death: &Event, frames: &[Frame], first: Option<&Finding>) 
         let of = |name: &str| words.iter().any(|word| name.contains(word));
         frames.iter().any(|frame| frame.function.as_deref().is_some_and(of))
     };
-    let capture = ["capture", "warm_up", "warmup", "autotune", "init_device_graphs"];
+    let capture = ["capture", "warm_up", "warmup", "autotune", "init_device_graphs", "prealloc"];
     if frame(&capture) {
         return Phase::Capture;
     }
@@ -207,8 +215,12 @@ fn by_lines(case: &Case, death: &Event) -> Phase {
             _ => phase,
         };
     }
+    // What the line after it, or the same line, says of the phase.
     let behind = |event: &Event| {
-        let failed = matches!(event.kind, Kind::Sglang(Sglang::CaptureFailed { .. }));
+        let failed = matches!(
+            event.kind,
+            Kind::Sglang(Sglang::CaptureFailed { .. }) | Kind::Vllm(Vllm::SamplerWarmup { .. })
+        );
         failed && event.file == death.file && event.line >= death.line
     };
     if case.events().any(behind) { Phase::Capture } else { phase }

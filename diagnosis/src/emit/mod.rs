@@ -8,9 +8,11 @@ mod draft;
 mod expect;
 mod fix;
 mod load;
+mod machine;
 mod readings;
 mod refusal;
 mod server;
+mod settings;
 mod shared;
 mod solve;
 mod trial;
@@ -137,7 +139,7 @@ pub fn emit(case: &Case, findings: &[Finding], ask: &Ask<'_>) -> Result<Emitted,
         return Err(Missing::one("an end that can be simulated", "", why));
     }
     let logged = Logged::of(case, known.tp(), death.rank());
-    let mut draft = base_of(case, given, &known, &death)?;
+    let mut draft = base_of(case, given, (&known, &logged), &death)?;
     draft.why = why(&death, first);
     readings::put(&mut draft, &known, &logged, &death);
     let parts = Parts { case, known: &known, logged: &logged, death: &death, base };
@@ -156,9 +158,15 @@ pub fn emit(case: &Case, findings: &[Finding], ask: &Ask<'_>) -> Result<Emitted,
 }
 
 /// The file before its figures; all that is missing of machine and model is said together.
-fn base_of(case: &Case, given: &Given<'_>, known: &Known, death: &Death) -> Result<Draft, Missing> {
-    match (server::device(case, given, death), server::model(known, given, death)) {
-        (Ok(machine), Ok(model)) => Ok(server::draft(known, machine, model)),
+fn base_of(
+    case: &Case,
+    given: &Given<'_>,
+    (known, logged): (&Known, &Logged),
+    death: &Death,
+) -> Result<Draft, Missing> {
+    let device = machine::device(case, given, logged, death);
+    match (device, server::model(known, given, death)) {
+        (Ok(device), Ok(model)) => Ok(server::draft(known, device, model)),
         (Err(mut device), Err(model)) => {
             device.facts.extend(model.facts);
             Err(device)
@@ -179,8 +187,12 @@ struct Parts<'a> {
 impl Parts<'_> {
     fn solve(&self, draft: &mut Draft) -> Result<(), String> {
         let Self { case, known, logged, death, base } = *self;
+        settings::put(draft, case, known, logged, death, base);
         refusal::complete(draft, death, base)?;
         solve::pool(draft, known, logged, base)?;
+        if !known.mlx() {
+            solve::remainder(draft, logged, base)?;
+        }
         let How::OutOfMemory { phase, shortage } = death.how else {
             return match death.how {
                 How::Nothing => solve::left(draft, logged, base),

@@ -6,6 +6,7 @@
     reason = "helpers of tests stand outside of test functions, where a failure is meant to stop the test"
 )]
 
+mod corpus;
 mod made;
 mod missing;
 mod sglang;

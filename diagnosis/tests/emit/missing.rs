@@ -17,7 +17,6 @@ fn what_is_missing_is_named_with_the_flag_that_gives_it() {
     let pasted = |device| {
         Made::of(Server::Sglang, "0.5.5")
             .command(command)
-            .loads(0, 78.0, 60.0)
             .summary(100_000, 8192, 32_768, 4.0)
             .given(device, None)
             .case()
