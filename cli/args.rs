@@ -12,7 +12,7 @@ const EXIT_CODES: &str = "Exit codes:
   0  it holds
   1  a claim failed, a problem was found, or the margin is too small
   2  bad input or usage
-  3  the device is missing or lost
+  3  the device or server is missing or lost
   130  interrupted; the recording is closed
 
 Results go to stdout, all else to stderr. The text for people may change at any time; JSON has a
@@ -124,6 +124,9 @@ pub enum Verb {
     /// a scenario.
     #[command(after_help = WORKLOAD_EXAMPLES)]
     Workload(WorkloadArgs),
+    /// Attach to a running SGLang or vLLM server and read its pool, queue and free memory.
+    #[command(after_help = crate::commands::watch::options::EXAMPLES)]
+    Watch(crate::commands::watch::options::WatchArgs),
     /// What this machine has, and what each backend can do here.
     Doctor(DoctorArgs),
     /// JSON schema of scenario files, or of a result.
@@ -467,6 +470,19 @@ pub struct DoctorArgs {
     /// Ask the CUDA driver too, and say what each missing piece means.
     #[arg(long)]
     pub cuda: bool,
+    /// Say what still holds devices and host after a crash, and print the commands that look and free. Runs none
+    /// of them. Exit 1 when something is in the way.
+    #[arg(long, conflicts_with = "cuda")]
+    pub before_relaunch: bool,
+    /// Free memory of each device to wait for: what the last start's log shows at `Load weight begin`.
+    #[arg(long, value_name = "AMOUNT", value_parser = parse_bytes, allow_hyphen_values = true, requires = "before_relaunch")]
+    pub baseline: Option<Bytes>,
+    /// The port that the server is to listen on.
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..), requires = "before_relaunch")]
+    pub port: Option<u16>,
+    /// Folder below which `proc`, `sys` and `dev/shm` lie: the host's, seen from a container.
+    #[arg(long, value_name = "FOLDER", default_value = "/", requires = "before_relaunch")]
+    pub root: PathBuf,
 }
 
 /// `plimsoll schema`.
@@ -494,12 +510,19 @@ pub enum SchemaOf {
     Workload,
     /// The JSON of `doctor`.
     Doctor,
+    /// The JSON of `doctor --before-relaunch`.
+    BeforeRelaunch,
+    /// The JSON of `watch`.
+    Watch,
+    /// A line of a recording of `watch`.
+    WatchRecording,
     /// The JSON of `replay`.
     Replay,
     /// The JSON of `diff`.
     Diff,
 }
 
-fn parse_bytes(text: &str) -> Result<Bytes, String> {
+/// An amount with its unit.
+pub fn parse_bytes(text: &str) -> Result<Bytes, String> {
     text.parse().map_err(|error: plimsoll_core::units::AmountError| error.to_string())
 }

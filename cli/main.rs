@@ -29,6 +29,7 @@ fn main() -> ExitCode {
         Verb::Replay(args) => commands::replay::replay(&args, format, &output),
         Verb::Diff(args) => commands::diff::diff(&args, format, &output),
         Verb::Workload(args) => commands::workload::workload(&args, format, &output),
+        Verb::Watch(args) => commands::watch::watch(&args, format, &output),
         Verb::Doctor(args) => commands::doctor::doctor(&args, format, &output),
         Verb::Schema(args) => commands::schema::schema(&args, &output),
         Verb::Completions { shell } => commands::help::completions(shell, &output),

@@ -10,8 +10,10 @@ mod json;
 mod life;
 mod metrics;
 mod plans;
+mod relaunch;
 mod schema_check;
 mod verbs;
+mod watch;
 mod workload;
 
 use std::{

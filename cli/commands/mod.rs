@@ -10,4 +10,5 @@ pub mod replay;
 pub mod run;
 pub mod schema;
 pub mod views;
+pub mod watch;
 pub mod workload;

@@ -313,6 +313,8 @@ fn scenario_files_are_written_run_and_laid_beside_the_log() {
         &place,
         "--format",
         "json",
+        "--command",
+        COMMAND,
     ];
     let shown = run(&args);
     assert_eq!(shown.code, 1, "{}", shown.stderr);

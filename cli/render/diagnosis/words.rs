@@ -155,7 +155,8 @@ pub(super) fn remarks(view: &View<'_>) -> Vec<(&'static str, String)> {
         out.push(("note", format!("{n} lines in the middle of the log are not kept")));
     }
     out.extend(report.relaunch.as_ref().map(|relaunch| {
-        let see = "nvidia-smi --query-gpu=memory.free,memory.used --format=csv";
+        let baseline = relaunch.baseline;
+        let see = format!("plimsoll doctor --before-relaunch --baseline \"{baseline}\"");
         ("before relaunch", format!("{relaunch}: {see}"))
     }));
     if let Some(first) = view.first().filter(|first| codes::find(first.code).is_some()) {

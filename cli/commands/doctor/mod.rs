@@ -1,5 +1,10 @@
 //! `doctor`: what this machine has, who holds it, and what each backend can do here.
 
+mod relaunch;
+mod schema;
+
+pub use schema::before_relaunch as relaunch_schema;
+
 use crate::{
     args::{DoctorArgs, Format},
     exit::{self, Failure},
@@ -27,6 +32,9 @@ const SMI_LIMIT: Duration = Duration::from_secs(10);
 
 /// Reads the machine; changes nothing. Exit 3 when `--cuda` is asked for and no device answers.
 pub fn doctor(args: &DoctorArgs, format: Format, output: &Output) -> Result<u8, Failure> {
+    if args.before_relaunch {
+        return relaunch::before_relaunch(args, format, output);
+    }
     let found = Found {
         host: read_host().map_err(|error| error.to_string()),
         smi: nvidia_smi::run(SMI_LIMIT).map_err(|error| error.to_string()),
