@@ -20,9 +20,11 @@ fn read_bytes(bytes: &[u8]) -> Log {
 /// What a log says, in words that fit a line each.
 fn facts(log: &Log) -> String {
     let mut text = format!(
-        "{:?} {:?}, {} starts, {} lines, ranks [{}]\ncommand {:?}\ndevices {:?}\nodd {:?}\n",
+        "{:?} {:?} ({} to {}), {} starts, {} lines, ranks [{}]\ncommand {:?}\ndevices {:?}\nodd {:?}\n",
         log.server,
         log.version,
+        log.releases.since.map_or("…".to_owned(), |v| v.to_string()),
+        log.releases.before.map_or("…".to_owned(), |v| format!("before {v}")),
         log.starts,
         log.lines,
         log.ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
@@ -266,4 +268,20 @@ Of the allocated memory 44.10 GiB is allocated by PyTorch, and 210.00 MiB is res
     assert_eq!(oom.capacity, Some(Amount::gib(47.40, 2)));
     assert_eq!(oom.allocated, Some(Amount::gib(44.10, 2)));
     assert!(oom.reserved_unallocated.is_some());
+}
+
+#[test]
+fn the_wording_tells_the_release() {
+    let since = |text: &str, minor, patch| read_text(text).releases.since(minor, patch);
+    let new = "Memory baseline taken. mem usage=1.10 GB";
+    assert_eq!(since(new, 5, 14), Some(true));
+    assert_eq!(since(new, 5, 22), None);
+    let old = "Init torch distributed ends. mem usage=1.10 GB";
+    assert_eq!(since(old, 5, 14), Some(false));
+    assert_eq!(since(old, 5, 2), None);
+    // A shortened line looks old; the newer wording counts.
+    assert_eq!(since(&format!("{old}\n{new}"), 5, 14), Some(true));
+    assert_eq!(since("Load weight begin. avail mem=3.00 GB", 5, 14), None);
+    // By an argument: 0.5.5 has it, 0.5.2 has not.
+    assert_eq!(since("ServerArgs(abort_on_priority_when_disabled=False)", 5, 3), Some(true));
 }

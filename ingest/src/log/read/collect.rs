@@ -12,8 +12,8 @@ use super::starts::Starts;
 use super::traceback::{Part, Tracebacks, class};
 use super::undress::{Undressed, json_message, plain, undress};
 use super::{
-    devices, frequent, llama_cpp, lmdeploy, ollama, sglang, system, tensorrt_llm, tgi, torch,
-    version, vllm,
+    clues, devices, frequent, llama_cpp, lmdeploy, ollama, sglang, system, tensorrt_llm, tgi,
+    torch, version, vllm,
 };
 use crate::log::{
     Event, ExceptionText, Frame, Kind, Log, Rank, Server, Sglang, System, TorchOom, Vllm,
@@ -47,6 +47,8 @@ pub(super) struct Collector {
     ranks: BTreeSet<Rank>,
     /// Processes without a number of their own, in order of appearance.
     processes: BTreeMap<u64, u32>,
+    /// Frequent lines whose wording was looked at.
+    looked_at: u32,
     /// The first stamp of each form.
     origins: [Option<i64>; 3],
     /// Telling lines by server.
@@ -81,6 +83,7 @@ impl Collector {
             starts: Starts::default(),
             ranks: BTreeSet::new(),
             processes: BTreeMap::new(),
+            looked_at: 0,
             origins: [None; 3],
             telling: BTreeMap::new(),
             wrapped: None,
@@ -224,6 +227,10 @@ impl Collector {
         if let Some(server) = line.server() {
             self.tell(server, 1);
             self.know(rank);
+            if server == Server::Sglang && self.looked_at < clues::FREQUENT {
+                self.looked_at += 1;
+                clues::by_text(&mut self.log.releases, bare.text);
+            }
         }
         let key = (self.starts.of(rank), rank);
         if self.log.activity.len() < ACTIVITIES || self.log.activity.contains_key(&key) {
@@ -292,6 +299,9 @@ impl Collector {
             self.device(bare.text);
         }
         let mut kinds = parse(bare.text, readers);
+        if readers.has(Readers::SGLANG) {
+            clues::by_text(&mut self.log.releases, bare.text);
+        }
         let ended = !frames.is_empty();
         if kinds.is_empty() && (ended || readers.has(Readers::TRACEBACK)) {
             kinds.extend(self.exception(bare.text, ended));
@@ -372,6 +382,9 @@ impl Collector {
             self.tell(server, 1);
         }
         self.know(bare.rank);
+        if let Kind::Sglang(what) = &kind {
+            clues::by_arguments(&mut self.log.releases, what);
+        }
         let start = self.starts.take(bare.rank, &kind);
         if let Kind::TorchOom(oom) = &kind {
             if self.told_before(bare.rank, start, oom) {

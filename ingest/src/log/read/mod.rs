@@ -4,6 +4,7 @@
 //! takes off what stands around them, the parsers (a file for each kind of line) read what they say, and
 //! `collect` keeps it.
 
+mod clues;
 mod collect;
 mod command;
 mod devices;
