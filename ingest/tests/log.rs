@@ -2,7 +2,9 @@
 
 use std::io::{BufReader, Read};
 
-use plimsoll_ingest::log::{Amount, Event, Input, Kind, Log, Redact, read, read_text};
+use plimsoll_ingest::log::{
+    Amount, Event, Input, Kind, Log, Rank, Redact, Server, read, read_text,
+};
 
 const LOGS: [(&str, &str); 4] = [
     ("sglang_0_4_6", include_str!("logs/sglang-0.4.6-prefill.log")),
@@ -284,4 +286,64 @@ fn the_wording_tells_the_release() {
     assert_eq!(since("Load weight begin. avail mem=3.00 GB", 5, 14), None);
     // By an argument: 0.5.5 has it, 0.5.2 has not.
     assert_eq!(since("ServerArgs(abort_on_priority_when_disabled=False)", 5, 3), Some(true));
+}
+
+#[test]
+fn interleaved_tracebacks_of_workers_keep_their_frames() {
+    let head = |rank: u32| {
+        format!("(VllmWorker rank={rank} pid=7{rank}) ERROR 05-06 10:00:00 [executor.py:470] ")
+    };
+    let mut text = String::new();
+    for part in 0..4 {
+        for rank in [1, 0] {
+            text += &head(rank);
+            text += &match part {
+                0 => "Traceback (most recent call last):".to_owned(),
+                1 => format!(
+                    "  File \"/opt/lib/site-packages/vllm/v1/worker/f{rank}.py\", line 1{rank}, in step"
+                ),
+                2 => format!("    self.run({rank})"),
+                _ => format!(
+                    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {}.00 MiB. GPU {rank}",
+                    rank + 2
+                ),
+            };
+            text.push('\n');
+        }
+    }
+    let log = read_text(&text);
+    assert_eq!(log.events.len(), 2);
+    for event in &log.events {
+        let rank = event.rank.worker.unwrap();
+        let Kind::TorchOom(oom) = &event.kind else { panic!("{event:?}") };
+        assert_eq!(oom.device, Some(rank));
+        assert_eq!(&*oom.frames[0].file, format!("vllm/v1/worker/f{rank}.py"));
+        assert_eq!(oom.frames[0].code.as_deref(), Some(&*format!("self.run({rank})")));
+    }
+    assert_eq!(log.server, Some(Server::Vllm));
+}
+
+#[test]
+fn workers_without_numbers_are_told_apart_by_their_processes() {
+    let text = "\
+(RayWorkerWrapper pid=31, ip=10.0.0.1) INFO 05-06 10:00:00 [gpu_worker.py:9] Available KV cache memory: 3.00 GiB
+(RayWorkerWrapper pid=77, ip=10.0.0.2) INFO 05-06 10:00:00 [gpu_worker.py:9] Available KV cache memory: 2.00 GiB
+(RayWorkerWrapper pid=31, ip=10.0.0.1) INFO 05-06 10:00:02 [gpu_worker.py:9] Available KV cache memory: 3.50 GiB
+";
+    let ranks: Vec<_> = read_text(text).events.iter().map(|event| event.rank.worker).collect();
+    assert_eq!(ranks, [Some(0), Some(1), Some(0)]);
+}
+
+#[test]
+fn a_serving_server_is_counted() {
+    let log = read_text(LOGS[0].1);
+    let of_rank = &log.activity[&(0, Rank::tp(0))];
+    assert_eq!((of_rank.running.count, of_rank.held_tokens.last), (5, 11_200.0));
+    assert_eq!((of_rank.prefill_tokens_sum, of_rank.cached_tokens_sum), (2055, 512));
+    assert_eq!((of_rank.usage.most, of_rank.usage.most_line), (0.31, 25));
+    assert_eq!(of_rank.lines, Some((17, 25)));
+    let of_main = &log.activity[&(0, Rank::NONE)];
+    assert_eq!((of_main.answered, of_main.probes), (3, 1));
+    let retracted = &read_text(LOGS[1].1).activity[&(0, Rank::tp(0))];
+    assert_eq!((retracted.retractions, retracted.retracted_requests), (2, 3));
 }
