@@ -37,8 +37,7 @@ pub(super) fn preempted(line: &str) -> Option<Vllm> {
 /// `… However, your request has 9000 input tokens`.
 pub(super) fn prompt_too_long(line: &str) -> Option<Vllm> {
     let rest = after(line, "maximum context length is ")?;
-    let asked =
-        after(rest, "However").and_then(|rest| rest.split_whitespace().find_map(|word| uint(word)));
+    let asked = after(rest, "However").and_then(|rest| rest.split_whitespace().find_map(uint));
     Some(Vllm::PromptTooLong { limit: uint(rest)?, asked })
 }
 
