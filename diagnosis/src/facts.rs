@@ -136,6 +136,7 @@ fn sglang_ends(line: &Sglang) -> bool {
             | Sglang::DetokenizerSilent { .. }
             | Sglang::Watchdog
             | Sglang::PoolLeak
+            | Sglang::ProfiledBelowAsked { profiled: ..=0, .. }
     )
 }
 

@@ -6,6 +6,7 @@
 mod case;
 mod cause;
 pub mod codes;
+pub mod emit;
 mod facts;
 mod finding;
 pub mod oom;

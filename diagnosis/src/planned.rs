@@ -9,7 +9,7 @@ use plimsoll_ingest::launch::{EngineLaunch, Launch};
 use plimsoll_ingest::log::Amount;
 use plimsoll_replay::assemble::{ModelAsk, case_launch, find_device, find_model, ranks_of};
 use plimsoll_replay::plan::{Plan, plan};
-use plimsoll_replay::start::{self, CapacityReading, Fact, Facts};
+use plimsoll_replay::start::{self, CapacityReading, CaseModel, Fact, Facts};
 
 use crate::Case;
 use crate::reconstruct::{RankLedger, Stage};
@@ -41,23 +41,33 @@ const TRIED: usize = 3;
 #[must_use]
 pub fn planned(case: &Case, rank: &RankLedger) -> Vec<Planned> {
     let Some(launch) = case.launched() else { return Vec::new() };
+    // Most models are not in the catalog: looked up before any device.
+    let Some(model) = model(case, &launch) else { return Vec::new() };
     let (devices, known) = match case.device() {
         Some(device) => (vec![device], DeviceKnown::Named),
         None => (fitting(rank), DeviceKnown::Fits),
     };
     let plans = devices.into_iter().filter_map(|device| {
-        let plan = one(case, launch.clone(), rank, &device)?;
+        let plan = one(launch.clone(), model.clone(), rank, &device)?;
         Some(Planned { plan, device, known })
     });
     plans.collect()
 }
 
-fn one(case: &Case, mut launch: Launch, rank: &RankLedger, device: &DeviceProfile) -> Option<Plan> {
-    let device = find_device(&device.key, &mut launch).ok()?;
-    bounded(&mut launch, rank);
+fn model(case: &Case, launch: &Launch) -> Option<CaseModel> {
     let mut ask = ModelAsk::of_launch(&launch.engine);
     ask.name = case.asked.model.clone().or(ask.name);
-    let model = find_model(&ask, &launch.engine, &case.asked.places).ok()?;
+    find_model(&ask, &launch.engine, &case.asked.places).ok()
+}
+
+fn one(
+    mut launch: Launch,
+    model: CaseModel,
+    rank: &RankLedger,
+    device: &DeviceProfile,
+) -> Option<Plan> {
+    let device = find_device(&device.key, &mut launch).ok()?;
+    bounded(&mut launch, rank);
     let case = start::Case {
         launch: case_launch(&launch.engine),
         model,
@@ -82,7 +92,8 @@ pub(crate) fn with_pool(case: &Case, rank: &RankLedger, bytes: Amount) -> Option
     args.kv_cache_memory_bytes = u64::try_from(bytes.most()).ok().filter(|bytes| *bytes > 0);
     let device = case.device().or_else(|| fitting(rank).into_iter().next());
     let device = device.or_else(|| devices::find("h100-sxm-80gb").ok())?;
-    one(case, launch, rank, &device)
+    let model = model(case, &launch)?;
+    one(launch, model, rank, &device)
 }
 
 /// What the server printed stands for what the command leaves open.

@@ -102,10 +102,12 @@ impl Accounts {
         self.missing.is_some_and(|missing| missing.most() < 0)
     }
 
-    /// Whether PyTorch held enough idle memory for the request, in pieces.
+    /// Whether PyTorch held half as much again as the request in idle pieces. What is idle is never one piece:
+    /// just as much as was asked would not have served it either.
     #[must_use]
     pub fn idle_covers_request(&self) -> bool {
-        self.idle.zip(self.requested).is_some_and(|(idle, asked)| idle.bytes >= asked.bytes)
+        let enough = |idle: Amount, asked: Amount| idle.bytes >= asked.bytes + asked.bytes / 2;
+        self.idle.zip(self.requested).is_some_and(|(idle, asked)| enough(idle, asked))
     }
 
     /// Whether nothing of size was ever freed: no pass has run in this process yet.

@@ -13,7 +13,7 @@ use crate::{Case, Phase};
 
 pub use accounts::{Accounts, Artefact, size};
 pub use part::{Part, part};
-pub use phase::{Basis, Reached, reached};
+pub use phase::{Basis, Reached, of_frames as phase_of_frames, reached};
 pub use verdict::Verdict;
 
 /// A failed allocation with all that its lines tell.

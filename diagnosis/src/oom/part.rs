@@ -195,17 +195,6 @@ const WORDS: &[(Part, &[&str])] = &[
         ],
     ),
     (
-        Part::Logits,
-        &[
-            "logits_processor",
-            "lm_head",
-            "get_logits",
-            "compute_logits",
-            "logits = ",
-            "logits.float",
-        ],
-    ),
-    (
         Part::AttentionWorkspace,
         &[
             "workspace_buffer",
@@ -215,6 +204,17 @@ const WORDS: &[(Part, &[&str])] = &[
             "init_cuda_graph_state",
             "split_kv",
             "attn_lse",
+        ],
+    ),
+    (
+        Part::Logits,
+        &[
+            "logits_processor",
+            "lm_head",
+            "get_logits",
+            "compute_logits",
+            "logits = ",
+            "logits.float",
         ],
     ),
     (

@@ -186,7 +186,7 @@ const WORDS: &[(Phase, &[&str])] = &[
 
 /// The phase that the frames tell; [`Phase::Unknown`] stands for a pass of the serving server, prefill or decode.
 #[must_use]
-pub(super) fn of_frames(frames: &[Frame]) -> Option<Phase> {
+pub fn of_frames(frames: &[Frame]) -> Option<Phase> {
     let texts: Vec<String> = frames.iter().map(frame_text).collect();
     let any =
         |words: &[&str]| texts.iter().any(|text| words.iter().any(|word| text.contains(word)));

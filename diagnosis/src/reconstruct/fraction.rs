@@ -91,6 +91,7 @@ fn lines(case: &Case) -> Option<f64> {
             Vllm::FreeAtStart { utilization, .. } => *utilization,
             Vllm::Budget { utilization, .. } => Some(*utilization),
             Vllm::UtilizationNote { current, .. } => *current,
+            Vllm::Usage { utilization, .. } | Vllm::Profile { utilization, .. } => *utilization,
             _ => None,
         })
     })

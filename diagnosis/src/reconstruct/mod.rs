@@ -9,6 +9,7 @@ mod death;
 mod fraction;
 mod interval;
 mod ledger;
+mod mlx;
 mod sglang;
 mod vllm;
 mod what_if;
@@ -134,7 +135,9 @@ impl RankLedger {
 #[must_use]
 pub fn ledgers(case: &Case) -> Vec<RankLedger> {
     let mut ranks = match case.server() {
-        Some(Server::Sglang) => sglang::ranks(case),
+        Some(Server::Sglang) => {
+            mlx::ledger(case).map_or_else(|| sglang::ranks(case), |ledger| vec![ledger])
+        }
         Some(Server::Vllm) => vllm::ranks(case),
         _ => Vec::new(),
     };

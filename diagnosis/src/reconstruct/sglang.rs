@@ -217,11 +217,10 @@ fn outside(chain: &Chain, capacity: Amount, before: Amount) -> Vec<Row> {
             "capacity − free before loading: context, libraries and other programs".to_owned();
         return vec![Row::new(Account::Context, held, Source::Solved(how))];
     };
-    let others = Source::Solved("capacity − free before loading − context".to_owned());
-    vec![
-        Row::new(Account::Context, usage, Source::Printed(place)),
-        Row::new(Account::OtherPrograms, held - usage, others),
-    ]
+    let how = Source::Solved("capacity − free before loading − context".to_owned());
+    let mut others = Row::new(Account::OtherPrograms, held - usage, how);
+    others.detail = Some("and what was taken before the first reading");
+    vec![Row::new(Account::Context, usage, Source::Printed(place)), others]
 }
 
 /// Free at the end of a stage: printed, or at most the last reading less what was printed since.
@@ -302,7 +301,7 @@ fn segment(case: &Case, chain: &Chain, steps: &[&Step], taken: Amount) -> Vec<Ro
         }
         [at] if rows.get(at).is_some_and(table) => {
             rows.remove(at);
-            rows.extend(beside_pools(case, chain, rest));
+            rows.extend(beside_pools(case, chain, steps, rest));
         }
         [at] => {
             if let Some(row) = rows.get_mut(at) {
@@ -335,7 +334,11 @@ fn unaccounted(rest: Amount) -> Row {
 }
 
 /// What the pools take beside K and V: the request table where its shape is printed, and the rest.
-fn beside_pools(case: &Case, chain: &Chain, rest: Amount) -> Vec<Row> {
+fn beside_pools(case: &Case, chain: &Chain, steps: &[&Step], rest: Amount) -> Vec<Row> {
+    // A draft shares the table of its target.
+    if steps.iter().any(|step| step.account == Some(Account::DraftPool)) {
+        return vec![unaccounted(rest)];
+    }
     let Some((table, how)) = table(case, chain) else {
         let how = "free before − free after − pools".to_owned();
         return vec![Row::new(Account::RequestTable, rest, Source::Solved(how))];

@@ -3,6 +3,8 @@
 use plimsoll_ingest::launch::{EngineLaunch, quote};
 use plimsoll_ingest::log::{Server, Sglang};
 
+use plimsoll_replay::assemble::ranks_of;
+
 use super::Fact;
 use crate::{
     Case,
@@ -13,8 +15,6 @@ use crate::{
 
 /// Arguments that are worth a line when the server prints them.
 const ARGS: &[&str] = &[
-    "mem_fraction_static",
-    "gpu_memory_utilization",
     "max_total_tokens",
     "kv_cache_memory_bytes",
     "chunked_prefill_size",
@@ -90,13 +90,12 @@ fn device(study: &Study<'_>) -> Option<Fact> {
 }
 
 fn ranks(case: &Case) -> Option<Fact> {
-    let tagged = case.log.ranks.iter().filter(|rank| !rank.is_none()).count();
-    if tagged > 0 {
-        return Some(fact("ranks", tagged.to_string(), "log"));
+    if let Some(launch) = case.launched() {
+        let source = if case.launch.is_some() { "command" } else { "log" };
+        return Some(fact("ranks", ranks_of(&launch.engine).to_string(), source));
     }
-    let launch = case.launched()?;
-    let ranks = plimsoll_replay::assemble::ranks_of(&launch.engine);
-    Some(fact("ranks", ranks.to_string(), "command"))
+    let tagged = case.log.ranks.iter().filter(|rank| !rank.is_none()).count();
+    (tagged > 0).then(|| fact("ranks", tagged.to_string(), "log"))
 }
 
 fn model(case: &Case) -> Option<Fact> {

@@ -6,7 +6,7 @@ mod sglang;
 mod shared;
 mod vllm;
 
-use crate::{Case, Finding, study::Study};
+use crate::{Case, Finding, Level, study::Study};
 
 /// A rule: reads the case, gives what it found.
 type Rule = fn(&Case) -> Vec<Finding>;
@@ -25,6 +25,9 @@ pub(crate) fn of_study(study: &Study<'_>) -> Vec<Finding> {
     let rules = RULES.iter().copied().flatten();
     let mut found: Vec<Finding> = rules.flat_map(|rule| rule(study.case)).collect();
     found.extend(alive::findings(study));
+    if found.iter().all(|finding| finding.level < Level::Warning) {
+        found.extend(alive::healthy(study));
+    }
     found.sort_by_key(|finding| std::cmp::Reverse((finding.level, finding.weight)));
     found
 }

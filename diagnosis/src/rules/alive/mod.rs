@@ -10,21 +10,26 @@ mod proven;
 
 use plimsoll_ingest::log::{Activity, Server};
 
-use crate::{Case, Finding, Level, study::Study};
+use crate::{Case, Finding, study::Study};
 
-/// What is said of a living server: one whose rules are known, and of which no line says that it died.
+/// What is said of a living server besides that nothing is wrong.
 pub(super) fn findings(study: &Study<'_>) -> Vec<Finding> {
-    let known = matches!(study.case.server(), Some(Server::Sglang | Server::Vllm));
-    if !known || study.case.died() {
+    if !lives(study.case) {
         return Vec::new();
     }
     let rules =
         [margin::find, one_request::find, falling::find, context::find, proven::find, idle::find];
-    let mut found: Vec<Finding> = rules.iter().flat_map(|find| find(study)).collect();
-    if found.iter().all(|finding| finding.level < Level::Error) {
-        found.extend(healthy::find(study));
-    }
-    found
+    rules.iter().filter_map(|find| find(study)).collect()
+}
+
+/// Nothing is wrong; asked for when no rule of any family says otherwise.
+pub(super) fn healthy(study: &Study<'_>) -> Option<Finding> {
+    lives(study.case).then(|| healthy::find(study)).flatten()
+}
+
+/// A server whose rules are known, and of which no line says that it died.
+fn lives(case: &Case) -> bool {
+    matches!(case.server(), Some(Server::Sglang | Server::Vllm)) && !case.died()
 }
 
 /// Activity of the last start, of all ranks.

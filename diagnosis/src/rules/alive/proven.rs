@@ -18,6 +18,10 @@ pub(super) fn find(study: &Study<'_>) -> Option<Finding> {
     if chunk == 0 || largest >= chunk / 2 {
         return None;
     }
+    // Batches ran whose prefill lines the log does not have.
+    if largest == 0 && activities(case).any(|activity| activity.running.most > 0.0) {
+        return None;
+    }
     let answered: u64 = activities(case).map(|activity| activity.answered).sum();
     let probes: u64 = activities(case).map(|activity| activity.probes).sum();
     let seen = match (largest, answered) {

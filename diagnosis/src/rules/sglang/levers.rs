@@ -36,7 +36,7 @@ impl Scale {
         let cell = start.and_then(|start| {
             let bytes = start.pool_bytes()?;
             let (_, tokens, _) = *start.pools.first()?;
-            let tokens = i64::try_from(tokens).ok().filter(|t| *t > 0)?;
+            let tokens = i64::try_from(tokens?).ok().filter(|t| *t > 0)?;
             Some(bytes.bytes / tokens).filter(|cell| *cell > 0)
         });
         Self { fraction: settings.fraction, base, cell }

@@ -21,7 +21,7 @@ pub(super) struct Start<'a> {
     /// What a draft model took, as printed.
     pub(super) draft_usage: Option<Read<'a>>,
     /// Key-value pools in order: tokens and bytes.
-    pub(super) pools: Vec<(&'a Event, u64, Option<Amount>)>,
+    pub(super) pools: Vec<(&'a Event, Option<u64>, Option<Amount>)>,
     /// State of Mamba layers: slots, all states together, intermediate states of speculation.
     pub(super) mamba: Option<Mamba<'a>>,
     /// Free after the pools (the last such line).
@@ -124,7 +124,7 @@ impl<'a> Start<'a> {
                     (Some(k), Some(v)) => Some(*k + *v),
                     (one, other) => one.or(*other),
                 };
-                self.pools.push((event, (*tokens).unwrap_or(0), bytes));
+                self.pools.push((event, *tokens, bytes));
             }
             Sglang::MambaAllocated { slots, conv, ssm, intermediate_ssm, intermediate_conv } => {
                 let sum = |a: &Option<Amount>, b: &Option<Amount>| {

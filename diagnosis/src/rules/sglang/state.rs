@@ -167,7 +167,7 @@ pub(super) fn aiter(case: &Case) -> Vec<Finding> {
             let whole = (pool.bytes + left.bytes) as f64;
             // KV and workspace together must leave a tenth of what there is.
             let fit =
-                (*tokens as f64 * whole * 0.9 / (pool.bytes as f64 * (1.0 + AITER_SHARE))) as u64;
+                (tokens.unwrap_or(0) as f64 * whole * 0.9 / (pool.bytes as f64 * (1.0 + AITER_SHARE))) as u64;
             let fit = fit / 100_000 * 100_000;
             if fit > 0 {
                 finding = finding.set(

@@ -3,7 +3,7 @@
 use plimsoll_ingest::log::{Event, Kind, Server, Sglang, System};
 
 use super::host_memory::unified;
-use crate::oom::{Reached, reached, size};
+use crate::oom::{Reached, phase_of_frames, reached, size};
 use crate::{Case, Cause, Confidence, Direction, Finding, Lever, Move, Phase};
 
 /// The flag of the fraction, by server; both where the log does not tell whose it is.
@@ -26,17 +26,21 @@ pub(super) fn driver_refused(case: &Case) -> Vec<Finding> {
         return Vec::new();
     }
     let found = case.system().find_map(|(event, line)| match line {
-        System::DriverOom { call, requested, .. } => Some((event, call.as_deref(), *requested)),
+        System::DriverOom { call, requested, frames } => {
+            Some((event, call.as_deref(), *requested, frames))
+        }
         _ => None,
     });
-    let Some((event, call, requested)) = found else { return Vec::new() };
-    let graph = call.is_some_and(|call| call.to_ascii_lowercase().contains("graph"));
+    let Some((event, call, requested, frames)) = found else { return Vec::new() };
+    let in_frames = phase_of_frames(frames);
+    let graph = call.is_some_and(|call| call.to_ascii_lowercase().contains("graph"))
+        || in_frames == Some(Phase::Capture);
     let far = reached(case, event);
     let capture_failed =
         case.sglang().any(|(_, line)| matches!(line, Sglang::CaptureFailed { .. }));
     let finding = if graph || far == Reached::Capture || capture_failed {
         outside_pool(case, Phase::Capture)
-    } else if host_call(call, event) {
+    } else if host_call(call, event) || in_frames == Some(Phase::Host) {
         pinned(case)
     } else if matches!(far, Reached::Loading | Reached::DraftLoading | Reached::Sizing) {
         held_by_others(case)
