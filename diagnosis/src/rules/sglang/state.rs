@@ -91,7 +91,7 @@ fn mamba_failed(case: &Case, start: &Start<'_>, mamba: Mamba<'_>, event: &Event)
             Lever::new("--speculative-num-draft-tokens", Move::Lower)
                 .gives("copies shrink with the draft tokens"),
         )
-        .set(Scale::of(&settings, Some(start), None).lower(None))
+        .set(Scale::of(case, &settings, Some(start), None).lower(None))
 }
 
 /// It failed right after the weights with LoRA on, and no text says of what.
@@ -166,8 +166,8 @@ pub(super) fn aiter(case: &Case) -> Vec<Finding> {
         if let Some(left) = left {
             let whole = (pool.bytes + left.bytes) as f64;
             // KV and workspace together must leave a tenth of what there is.
-            let fit =
-                (tokens.unwrap_or(0) as f64 * whole * 0.9 / (pool.bytes as f64 * (1.0 + AITER_SHARE))) as u64;
+            let fit = (tokens.unwrap_or(0) as f64 * whole * 0.9
+                / (pool.bytes as f64 * (1.0 + AITER_SHARE))) as u64;
             let fit = fit / 100_000 * 100_000;
             if fit > 0 {
                 finding = finding.set(
@@ -183,7 +183,10 @@ pub(super) fn aiter(case: &Case) -> Vec<Finding> {
     }
     vec![
         finding
-            .set(Scale::of(&settings, Some(&start), None).lower(left.map(|left| workspace - left)))
+            .set(
+                Scale::of(case, &settings, Some(&start), None)
+                    .lower(left.map(|left| workspace - left)),
+            )
             .set(
                 Lever::new("--attention-backend", Move::Set)
                     .to("triton")
