@@ -97,59 +97,50 @@ impl Collector {
     /// Reads a piece of a line.
     pub(super) fn piece(&mut self, piece: &Piece<'_>, name: &str) {
         self.line = piece.line;
-        let bytes = plain(piece.bytes);
         let Some(filter) = self.filter else { return };
-        let readers = filter.readers(&bytes);
         if piece.skipped > 0 {
-            self.odd(format!(
-                "{name}:{}: a line of {} bytes was cut",
-                piece.line,
-                piece.bytes.len() as u64 + piece.skipped
-            ));
+            let length = piece.bytes.len() as u64 + piece.skipped;
+            self.odd(format!("{name}:{}: a line of {length} bytes was cut", piece.line));
         }
-        if readers == Readers::NONE && !self.tracebacks.any() && !self.command.is_open() {
+        let bytes = plain(piece.bytes);
+        let wanted = self.tracebacks.any() || self.command.is_open() || filter.wants(&bytes);
+        if !wanted {
             return;
         }
-        let text = match String::from_utf8_lossy(&bytes) {
-            Cow::Borrowed(text) => Cow::Borrowed(text),
-            Cow::Owned(text) => {
-                self.odd(format!("{name}: some bytes are no UTF-8"));
-                Cow::Owned(text)
-            }
-        };
+        let text = String::from_utf8_lossy(&bytes);
+        if matches!(text, Cow::Owned(_)) {
+            self.odd(format!("{name}: some bytes are no UTF-8"));
+        }
         if text.trim_start().starts_with('{')
             && let Some((message, stamp)) = json_message(&text)
         {
             for line in message.lines() {
-                let readers = filter.readers(line.as_bytes());
-                self.text(line, readers, stamp);
+                self.text(line, filter, stamp);
             }
             return;
         }
-        self.text(&text, readers, None);
+        self.text(&text, filter, None);
     }
 
-    fn text(&mut self, text: &str, readers: Readers, stamp: Option<Stamp>) {
+    fn text(&mut self, text: &str, filter: &Filter, stamp: Option<Stamp>) {
         let mut bare = undress(text);
         bare.stamp = bare.stamp.or(stamp);
         if let Some(process) = bare.process {
             bare.rank.worker = self.worker(process);
         }
-        if readers.has(Readers::FREQUENT) && self.frequent(&bare) {
+        if filter.is_frequent(text.as_bytes()) && self.frequent(&bare) {
             return;
         }
+        let readers = filter.readers(text.as_bytes());
         if self.command.is_open() || readers.has(Readers::COMMAND) {
             self.pasted(bare.text);
         }
         let seconds = bare.stamp.and_then(|stamp| self.seconds(stamp));
         match self.tracebacks.take(bare.rank, bare.tagged, bare.text, self.redact) {
             Part::Alien => self.facts(&bare, readers, seconds, Vec::new()),
-            Part::Taken => {
-                // The head of a traceback may stand behind a line of its own: `Scheduler hit an exception: Traceback…`.
-                if !bare.text.starts_with([' ', '\t']) {
-                    self.facts(&bare, readers, seconds, Vec::new());
-                }
-            }
+            // The head of a traceback may stand behind words of its own: `Scheduler hit an exception: …`.
+            Part::Taken if bare.text.starts_with([' ', '\t']) => {}
+            Part::Taken => self.facts(&bare, readers, seconds, Vec::new()),
             Part::Ended(rank, frames) => {
                 self.tell_by_frames(&frames);
                 bare.rank = rank;
