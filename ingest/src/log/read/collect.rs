@@ -297,18 +297,27 @@ impl Collector {
         }
     }
 
+    /// Redacts the texts inside a kind.
     fn redact_kind(&self, kind: &mut Kind) {
-        let args = match kind {
-            Kind::Sglang(Sglang::ServerArgs(args)) => args,
-            Kind::Vllm(Vllm::Args(args)) => args,
-            Kind::Sglang(Sglang::CaptureFailed { text }) => {
-                *text = self.redact.cut(text, MESSAGE);
-                return;
+        match kind {
+            Kind::Sglang(Sglang::ServerArgs(args)) | Kind::Vllm(Vllm::Args(args)) => {
+                for (name, value) in args {
+                    // The name says what the value is.
+                    let whole = format!("{name}={value}");
+                    let clean = self.redact.cut(&whole, 4096);
+                    *value = clean.split_once('=').map_or(&*clean, |(_, value)| value).into();
+                }
             }
-            _ => return,
-        };
-        for (_, value) in args {
-            *value = self.redact.cut(value, 2048);
+            Kind::Sglang(Sglang::CaptureFailed { text })
+            | Kind::System(
+                System::HostOom { text, .. }
+                | System::NoSpace { text }
+                | System::DeviceError { text, .. },
+            ) => *text = self.redact.cut(text, MESSAGE),
+            Kind::System(System::KernelKill { process: Some(text), .. }) => {
+                *text = self.redact.cut(text, 64);
+            }
+            _ => {}
         }
     }
 
