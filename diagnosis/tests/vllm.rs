@@ -1,6 +1,8 @@
 //! Logs of vLLM and of servers that are not modelled, written anew: what the first finding says of each. Every
 //! refusal has a neighbour that looks like it and is none.
 
+#![allow(clippy::unwrap_used, reason = "a test stops where a file is missing")]
+
 use std::{fs, path::Path};
 
 use plimsoll_diagnosis::{Case, Direction, Finding, Level, codes, findings};
