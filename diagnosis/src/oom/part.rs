@@ -96,6 +96,19 @@ const WORDS: &[(Part, &[&str])] = &[
             "quick_all_reduce",
         ],
     ),
+    (
+        Part::WeightConversion,
+        &[
+            "process_weights_after_loading",
+            "repack",
+            "dequant",
+            "requant",
+            "permute_weights",
+            "shuffle_weight",
+            "transform_weight",
+            "_post_load",
+        ],
+    ),
     (Part::Indexer, &["indexer", "mqa_logits", "topk_paged", "index_topk"]),
     (
         Part::HostPool,
@@ -228,19 +241,6 @@ const WORDS: &[(Part, &[&str])] = &[
             "attn",
             "flash_mla",
             "fmha",
-        ],
-    ),
-    (
-        Part::WeightConversion,
-        &[
-            "process_weights_after_loading",
-            "repack",
-            "dequant",
-            "requant",
-            "permute_weights",
-            "shuffle_weight",
-            "transform_weight",
-            "_post_load",
         ],
     ),
     (

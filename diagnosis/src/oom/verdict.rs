@@ -58,15 +58,15 @@ impl Verdict {
 /// Others, or the machine itself, decide before any phase does.
 fn by_holder(judged: &Judgement<'_>) -> Option<Verdict> {
     let accounts = &judged.accounts;
-    if accounts.others_decide() {
-        let also = [Cause::ModelTooBig, Cause::NeighbourDuringSizing];
-        let cause = Cause::SharedOrUnifiedMemory;
-        return Some(Verdict::new("shared-memory-machine", cause, &also, Direction::NoEffect));
-    }
     if accounts.refused_with_room() && judged.phase != Phase::Host {
         let also = [Cause::WrongOrUnknownCapacity, Cause::HostMemory, Cause::Fragmentation];
         let cause = Cause::SharedOrUnifiedMemory;
         return Some(Verdict::new("shared-memory-machine", cause, &also, Direction::Lower));
+    }
+    if accounts.others_decide() {
+        let also = [Cause::ModelTooBig, Cause::NeighbourDuringSizing];
+        let cause = Cause::SharedOrUnifiedMemory;
+        return Some(Verdict::new("shared-memory-machine", cause, &also, Direction::NoEffect));
     }
     None
 }

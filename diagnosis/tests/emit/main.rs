@@ -1,10 +1,6 @@
 //! Files written from logs: what they say, that they hold, and what is missing where there is none.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test that cannot go on says where"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on says where")]
 
 mod made;
 mod missing;

@@ -118,7 +118,7 @@ impl Scene<'_> {
     fn because(&self, verdict: &Verdict) -> String {
         let accounts = &self.judged.accounts;
         let text = match verdict.cause {
-            Cause::SharedOrUnifiedMemory if accounts.others_decide() => {
+            Cause::SharedOrUnifiedMemory if !accounts.refused_with_room() => {
                 let others = accounts.others.unwrap_or_default();
                 let zero = match accounts.artefact {
                     Some(Artefact::ZeroInContainer) => {
