@@ -83,6 +83,14 @@ const CASES: &[(&str, &str, &str, &str)] = &[
     ("aiter-stops", "attention-workspace", "attention_workspace", "lower"),
     ("aiter-goes-on", "-", "-", "-"),
     ("flashinfer-overflow", "attention-workspace", "attention_workspace", "no_effect"),
+    ("capture-fails-tight", "outside-pool-too-small", "graphs_or_workspace_outside_pool", "lower"),
+    ("ends-without-reason", "not-memory", "not_memory", "no_effect"),
+    ("host-reading", "wrong-capacity", "wrong_or_unknown_capacity", "no_effect"),
+    ("profiled-negative-known-model", "weights-above-fraction", "weights_above_fraction", "raise"),
+    ("beside-trainer", "shared-memory-machine", "shared_or_unified_memory", "lower"),
+    ("desktop-beside-server", "activations-outside-pool", "activations_outside_pool", "lower"),
+    ("second-server-beside", "shared-memory-machine", "shared_or_unified_memory", "lower"),
+    ("running-reduced", "-", "-", "-"),
 ];
 
 /// The log of that name; its first line `$ …` is the command.

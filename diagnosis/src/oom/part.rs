@@ -7,6 +7,8 @@ use plimsoll_ingest::log::Frame;
 pub enum Part {
     /// Buffers of communication: NCCL, symmetric memory, DeepEP, NVSHMEM.
     Communication,
+    /// Weights or pools that come back beside a trainer on the same device.
+    Colocated,
     /// Scores of a sparse-attention indexer: queries × keys.
     Indexer,
     /// A host pool or pinned staging buffer.
@@ -51,6 +53,7 @@ impl Part {
     pub const fn words(self) -> &'static str {
         match self {
             Self::Communication => "buffers of communication (NCCL, symmetric memory, DeepEP)",
+            Self::Colocated => "memory that comes back beside a trainer",
             Self::Indexer => "the indexer's scores (chunk × context)",
             Self::HostPool => "a host pool",
             Self::RequestTable => "the request-to-token table",
@@ -109,6 +112,7 @@ const WORDS: &[(Part, &[&str])] = &[
             "_post_load",
         ],
     ),
+    (Part::Colocated, &["memory_saver", "resume_memory", "update_weights_from", "release_memory"]),
     (Part::Indexer, &["indexer", "mqa_logits", "topk_paged", "index_topk"]),
     (
         Part::HostPool,

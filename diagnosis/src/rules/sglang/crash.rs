@@ -52,9 +52,8 @@ impl Scene<'_> {
             verdict.also.insert(0, verdict.cause);
             verdict.cause = Cause::MambaState;
         }
-        if starting
-            && self.settings.speculative.is_some()
-            && self.settings.since(5, 14) != Some(true)
+        let early = starting || matches!(verdict.phase, Phase::Unknown | Phase::Load);
+        if early && self.settings.speculative.is_some() && self.settings.since(5, 14) != Some(true)
         {
             verdict.also.push(Cause::DraftNotBudgeted);
         }

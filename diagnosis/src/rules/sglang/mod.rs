@@ -11,6 +11,7 @@ mod settings;
 mod sizing;
 mod start;
 mod state;
+mod unexplained;
 
 use super::Rule;
 
@@ -32,6 +33,7 @@ pub(super) const RULES: &[Rule] = &[
     pool_full::input_too_long,
     pool_full::retractions,
     pool_full::smaller_than_context,
+    pool_full::running_capped,
     hicache::refused,
     hicache::died_there,
     neighbour::unbalanced,
@@ -41,4 +43,5 @@ pub(super) const RULES: &[Rule] = &[
     not_memory::capture,
     not_memory::stopped_in_capture,
     not_memory::silent,
+    unexplained::ended,
 ];

@@ -322,6 +322,26 @@ pub(super) fn smaller_than_context(case: &Case) -> Vec<Finding> {
     ]
 }
 
+/// Running requests were cut to what the pool can hold.
+pub(super) fn running_capped(case: &Case) -> Vec<Finding> {
+    let found = case.sglang().find_map(|(event, line)| match line {
+        Sglang::RunningCapped { asked: Some(asked), left: Some(left) }
+            if !event.text.contains("mamba") =>
+        {
+            Some((event, *asked, *left))
+        }
+        _ => None,
+    });
+    let Some((event, asked, left)) = found else { return Vec::new() };
+    let headline = format!("the pool holds {left} running requests, not the {asked} asked for");
+    let finding = Finding::new("pool-too-small", Cause::PoolTooSmall, Phase::Sizing, headline)
+        .level(Level::Note)
+        .sure(Confidence::Certain, 28)
+        .seen(event)
+        .fraction(Direction::Raise);
+    vec![larger_pool(case, finding)]
+}
+
 /// The pool's own check found slots that nobody holds.
 pub(super) fn lost_slots(case: &Case) -> Vec<Finding> {
     let found =
