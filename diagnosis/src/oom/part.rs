@@ -170,7 +170,9 @@ const WORDS: &[(Part, &[&str])] = &[
             "siglip",
             "internvit",
             "whisper",
-            "audio_tower",
+            "audio",
+            "clip.py",
+            "intern_vit",
             "mm_utils",
             "embed_mm",
             "image_embed",
@@ -284,6 +286,18 @@ pub fn part(frames: &[Frame]) -> Option<Part> {
     frames.iter().rev().find_map(of_frame)
 }
 
+/// Whether a draft model asked: its worker stands in the frames.
+pub(super) fn in_draft(frames: &[Frame]) -> bool {
+    let words = [
+        "eagle_worker",
+        "draft_worker",
+        "standalone_worker",
+        "multi_layer_eagle",
+        "draft_model_runner",
+    ];
+    frames.iter().map(frame_text).any(|text| words.iter().any(|word| text.contains(word)))
+}
+
 /// That frame in words: `_get_logits (logits_processor.py)`.
 #[must_use]
 pub fn telling_frame(frames: &[Frame]) -> Option<String> {
@@ -307,6 +321,8 @@ fn of_frame(frame: &Frame) -> Option<Part> {
 pub(super) fn frame_text(frame: &Frame) -> String {
     let function = frame.function.as_deref().unwrap_or_default();
     let code = frame.code.as_deref().unwrap_or_default();
-    let file = if frame.file.contains("models/") { "" } else { &*frame.file };
+    let towers = ["vision", "clip", "siglip", "intern_vit", "internvit", "whisper", "audio"];
+    let tower = towers.iter().any(|word| frame.file.contains(word));
+    let file = if frame.file.contains("models/") && !tower { "" } else { &*frame.file };
     format!("{file} {function} {code}").to_ascii_lowercase()
 }

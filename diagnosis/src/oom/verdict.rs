@@ -52,6 +52,9 @@ impl Verdict {
             (phase, _) => phase,
         };
         let mut verdict = Self { phase, confidence, weight, ..verdict };
+        if judged.in_draft && verdict.cause != Cause::DraftNotBudgeted {
+            verdict.also.push(Cause::DraftNotBudgeted);
+        }
         if judged.accounts.unified() && verdict.cause != Cause::SharedOrUnifiedMemory {
             verdict.also.push(Cause::SharedOrUnifiedMemory);
         }
@@ -117,7 +120,7 @@ fn host() -> Verdict {
 
 fn loading(judged: &Judgement<'_>) -> Verdict {
     let none = Direction::NoEffect;
-    if judged.reached == Reached::DraftLoading {
+    if judged.reached == Reached::DraftLoading || judged.in_draft {
         let also = [Cause::EmptyFeasibleWindow, Cause::GraphsOrWorkspace];
         return Verdict::new(
             "draft-not-budgeted",
@@ -155,7 +158,7 @@ fn lora() -> Verdict {
 
 fn sizing(judged: &Judgement<'_>) -> Verdict {
     let lower = Direction::Lower;
-    if judged.reached == Reached::DraftSizing {
+    if judged.reached == Reached::DraftSizing || judged.in_draft {
         let also = [Cause::EmptyFeasibleWindow, Cause::GraphsOrWorkspace];
         return Verdict::new("draft-not-budgeted", Cause::DraftNotBudgeted, &also, lower);
     }

@@ -11,6 +11,12 @@ use crate::{Case, Cause, Direction, Finding, Phase};
 /// Requests that SGLang lets run at most on its own. Source: SGLang sizing of the request table, every release.
 const MOST_REQUESTS: i64 = 4096;
 
+/// Tokens of a prefill batch unless a flag says otherwise. Source: SGLang `ServerArgs.max_prefill_tokens`.
+const MOST_PREFILL_TOKENS: u64 = 16_384;
+
+/// A row of float logits of the smallest vocabulary of a current large model (100,000 entries), less a third.
+const LEAST_LOGIT_ROW: i64 = 270_000;
+
 /// The failed allocation of a log that is SGLang's, or of nobody known.
 pub(super) fn allocation(case: &Case) -> Vec<Finding> {
     if !matches!(case.server(), None | Some(Server::Sglang)) {
@@ -66,6 +72,15 @@ impl Scene<'_> {
         if starting && self.settings.context.is_some_and(|context| context >= 500_000) {
             verdict.also.push(Cause::GrowsWithContext);
         }
+        // No activation takes so much for a token: a row of logits does.
+        let per_token = self.judged.accounts.requested.and_then(|asked| {
+            factor::bytes_per_token(asked, self.settings.chunk.unwrap_or(MOST_PREFILL_TOKENS))
+        });
+        if verdict.cause == Cause::ActivationsOutsidePool
+            && per_token.is_some_and(|bytes| bytes >= LEAST_LOGIT_ROW)
+        {
+            verdict.also.insert(0, Cause::PromptLogprobs);
+        }
         if self.settings.hicache.yes() {
             verdict.also.push(Cause::HostMemory);
         }
@@ -100,7 +115,8 @@ impl Scene<'_> {
             Phase::Host => "a host buffer failed",
             _ => "an allocation failed",
         };
-        let part = self.judged.part.map_or(String::new(), |part| format!(" in {}", part.words()));
+        let told = self.judged.part.filter(|part| *part != Part::Weights);
+        let part = told.map_or(String::new(), |part| format!(" in {}", part.words()));
         let ranks = match self.judged.other_ranks {
             0 => String::new(),
             n => format!(" (and {n} more ranks)"),

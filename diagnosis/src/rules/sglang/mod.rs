@@ -15,6 +15,8 @@ mod unexplained;
 
 use super::Rule;
 
+pub(super) use unexplained::ended as unexplained;
+
 /// The rules of this family.
 pub(super) const RULES: &[Rule] = &[
     sizing::weights_leave_nothing,
@@ -43,5 +45,4 @@ pub(super) const RULES: &[Rule] = &[
     not_memory::capture,
     not_memory::stopped_in_capture,
     not_memory::silent,
-    unexplained::ended,
 ];

@@ -5,14 +5,14 @@ use plimsoll_ingest::log::{Event, Kind, Server, Sglang, System};
 use super::levers::{FRACTION, Scale, gib};
 use super::settings::Settings;
 use super::start::Start;
-use crate::oom::{Reached, reached, size};
+use crate::oom::{Reached, reached, size, went_on};
 use crate::{Case, Cause, Confidence, Direction, Finding, Lever, Move, Phase};
 
 /// Less free than this share of what there was before loading makes a shortage the first guess.
 const TIGHT: i64 = 25;
 
 /// An end without a text, or with one that no other rule knows.
-pub(super) fn ended(case: &Case) -> Vec<Finding> {
+pub(crate) fn ended(case: &Case) -> Vec<Finding> {
     if !matches!(case.server(), None | Some(Server::Sglang)) {
         return Vec::new();
     }
@@ -62,7 +62,9 @@ fn end(case: &Case) -> Option<&Event> {
     let mut found = None;
     for event in case.events() {
         match &event.kind {
-            Kind::System(System::Exception(_)) | Kind::Sglang(Sglang::SchedulerException) => {
+            Kind::System(System::Exception(_)) | Kind::Sglang(Sglang::SchedulerException)
+                if !went_on(case, event) =>
+            {
                 found = found.or(Some(event));
             }
             Kind::System(System::Exit { code }) if *code != 0 => found = found.or(Some(event)),

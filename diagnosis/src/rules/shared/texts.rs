@@ -3,7 +3,7 @@
 use plimsoll_ingest::log::{Event, ExceptionText, Server, Sglang, System};
 
 use super::driver::fraction_flag;
-use crate::oom::{Reached, reached};
+use crate::oom::{Reached, reached, went_on};
 use crate::{Case, Cause, Confidence, Direction, Finding, Lever, Move, Phase};
 
 /// A text that is known, and what it means.
@@ -221,7 +221,7 @@ const OF_MEMORY: &[&str] = &["memory", "alloc", "oom", "no space", "capacity"];
 
 /// A plain programming or loading error is what ended it: not memory.
 pub(super) fn plain_error(case: &Case) -> Vec<Finding> {
-    let found = exceptions(case).find(|(_, text)| {
+    let found = exceptions(case).filter(|(event, _)| !went_on(case, event)).find(|(_, text)| {
         let class = text.class.rsplit('.').next().unwrap_or_default();
         let lower = text.message.to_ascii_lowercase();
         PLAIN.contains(&class) && !OF_MEMORY.iter().any(|word| lower.contains(word))
