@@ -117,7 +117,7 @@ impl Accounts {
     fn others_above(&self, share: i64) -> bool {
         let Some(mut others) = self.others else { return false };
         if self.this_process.is_none() && self.allocated.is_some() {
-            others.bytes -= ORDINARY_OUTSIDE;
+            others.bytes = others.bytes.saturating_sub(ORDINARY_OUTSIDE);
         }
         let capacity = self.capacity.map_or(0, |capacity| capacity.bytes);
         let missing = self.missing.map_or(0, |missing| missing.bytes);
@@ -140,7 +140,8 @@ impl Accounts {
     /// just as much as was asked would not have served it either.
     #[must_use]
     pub fn idle_covers_request(&self) -> bool {
-        let enough = |idle: Amount, asked: Amount| idle.bytes >= asked.bytes + asked.bytes / 2;
+        let enough =
+            |idle: Amount, asked: Amount| idle.bytes >= asked.bytes.saturating_add(asked.bytes / 2);
         self.idle.zip(self.requested).is_some_and(|(idle, asked)| enough(idle, asked))
     }
 
@@ -244,7 +245,8 @@ fn not_negative(amount: Amount) -> Amount {
 /// An amount in the unit that PyTorch would print it in.
 #[must_use]
 pub fn size(amount: Amount) -> String {
-    let (sign, bytes) = if amount.bytes < 0 { ("-", -amount.bytes) } else { ("", amount.bytes) };
+    let (sign, bytes) =
+        if amount.bytes < 0 { ("-", amount.bytes.saturating_neg()) } else { ("", amount.bytes) };
     let value = bytes as f64;
     if bytes > GIB as i64 {
         format!("{sign}{:.2} GiB", value / GIB as f64)

@@ -90,7 +90,7 @@ impl Scene<'_> {
     /// Whether the copies of Mamba states for draft tokens outweigh the states themselves.
     fn mamba_copies_dominate(&self) -> bool {
         self.start.and_then(|start| start.mamba).is_some_and(|mamba| {
-            mamba.intermediate.bytes > 2 * mamba.states.bytes && mamba.intermediate.bytes > gib(4)
+            mamba.intermediate.bytes / 2 > mamba.states.bytes && mamba.intermediate.bytes > gib(4)
         })
     }
 
@@ -212,7 +212,8 @@ impl Scene<'_> {
             return None;
         }
         let name = self.settings.model.as_deref()?;
-        let requests = self.settings.max_running.map_or(MOST_REQUESTS, |n| n as i64);
+        let requests =
+            self.settings.max_running.and_then(|n| i64::try_from(n).ok()).unwrap_or(MOST_REQUESTS);
         let vocabulary = plimsoll_catalog::models::find(name).ok()?.model.geometry.vocab_size;
         let rows = factor::rows(self.judged.accounts.requested?, vocabulary, 4)?;
         (logits || rows.least <= requests).then_some(rows)

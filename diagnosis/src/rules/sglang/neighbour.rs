@@ -57,7 +57,7 @@ pub(super) fn first_reading(case: &Case) -> Vec<Finding> {
             .into_iter()
             .collect();
     }
-    let held = capacity.bytes - read(least);
+    let held = capacity.bytes.saturating_sub(read(least));
     if held as f64 > capacity.bytes as f64 * ORDINARY_SHARE && held > gib(4) {
         return least
             .before
@@ -182,7 +182,7 @@ fn garbage(start: &Start<'_>) -> Option<Finding> {
     if usage.most() > -gib(1) / 2 {
         return None;
     }
-    let back = Amount { bytes: -usage.bytes, half: usage.half };
+    let back = Amount { bytes: usage.bytes.saturating_neg(), half: usage.half };
     let headline = format!(
         "{} came back during graph capture: garbage of loading that was counted as used when the pool was sized",
         size(back)

@@ -308,13 +308,13 @@ fn solved_fraction(
     let start = start?;
     let (before, (_, after)) = (start.base()?, start.after?);
     let budget = tokens.checked_mul(cell)?;
-    let fraction = 1.0 - (after.bytes - budget) as f64 / before.bytes as f64;
+    let fraction = 1.0 - after.bytes.saturating_sub(budget) as f64 / before.bytes as f64;
     (fraction > 0.0 && fraction < 1.0).then(|| {
         let text = format!(
             "{tokens} tokens × {cell} B = {}; 1 − ({} + {}) / {} = {fraction:.3} was in force",
             size(Amount::exact(budget)),
             size(after),
-            size(Amount::exact(-budget)),
+            size(Amount::exact(budget.saturating_neg())),
             size(before)
         );
         (fraction, text)
