@@ -2,8 +2,10 @@
 //!
 //! The environment is empty and no `nvidia-smi` can be found, so that every machine shows the same.
 
+mod diagnose;
 mod docs;
 mod errors;
+mod explain;
 mod json;
 mod life;
 mod metrics;

@@ -1,7 +1,9 @@
 //! One file a verb.
 
+pub mod diagnose;
 pub mod diff;
 pub mod doctor;
+pub mod explain;
 pub mod help;
 pub mod plan;
 pub mod replay;

@@ -1,5 +1,7 @@
 //! Results as text: for people, for machines, for tables.
 
+pub mod diagnosis;
+pub mod explain;
 pub mod figures;
 pub mod json;
 pub mod ledger;

@@ -41,7 +41,7 @@ pub fn doctor(args: &DoctorArgs, format: Format, output: &Output) -> Result<u8, 
         cuda: args.cuda.then(probe),
     };
     let text = match format {
-        Format::Human | Format::Md | Format::Csv => human(&found, output),
+        Format::Human | Format::Md | Format::Csv | Format::Sarif => human(&found, output),
         Format::Json => format!("{:#}\n", machine(&found)),
         Format::Jsonl => format!("{}\n", machine(&found)),
     };

@@ -1,6 +1,8 @@
 //! `schema`: JSON schemas of what is read and written. Results always have all of their keys; what
 //! does not apply is null.
 
+mod diagnosis;
+
 use crate::{
     args::{SchemaArgs, SchemaOf},
     exit::{self, Failure},
@@ -14,6 +16,8 @@ pub fn schema(args: &SchemaArgs, output: &Output) -> Result<u8, Failure> {
     let schema = match args.of {
         SchemaOf::Scenario => plimsoll_replay::scenario::json_schema(),
         SchemaOf::Plan => document(plan()),
+        SchemaOf::Diagnosis => document(diagnosis::diagnosis()),
+        SchemaOf::Explain => document(diagnosis::explain()),
         SchemaOf::Run => document(run()),
         SchemaOf::Workload => document(workload()),
         SchemaOf::Doctor => document(doctor()),

@@ -1,8 +1,11 @@
-//! Start-up figures of a server log: just what `plan` needs to replace estimates by measurements.
+//! Start-up figures of a server log: a view of a [`Log`], just what `plan` needs to replace estimates by
+//! measurements.
 //!
 //! Figures of several ranks are reduced as the engines reduce them: the smallest free memory.
 
 use plimsoll_core::units::Bytes;
+
+use super::{Amount, Event, Kind, Log, Sglang, Vllm};
 
 /// A figure with the line it was read from (1-based).
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -43,43 +46,79 @@ impl LogFigures {
     }
 }
 
-/// Reads the start-up figures of one server start; a second start in the same log replaces the first.
+/// The start-up figures of a text: see [`LogFigures::of`].
 #[must_use]
 pub fn start_figures(text: &str) -> LogFigures {
-    let mut figures = LogFigures::default();
-    for (at, line) in text.lines().enumerate() {
-        read_line(&mut figures, at + 1, line);
-    }
-    figures
+    LogFigures::of(&super::read_text(text))
 }
 
-fn read_line(figures: &mut LogFigures, line: usize, text: &str) {
-    let seen = |value: Bytes| Seen { value, line };
-    if text.contains("Load weight begin.") {
-        if figures.pool_tokens.is_some() {
-            *figures = LogFigures::default();
+impl LogFigures {
+    /// The start-up figures of the last start in a log that printed any.
+    #[must_use]
+    pub fn of(log: &Log) -> Self {
+        let mut figures = Self::default();
+        let mut start = 0;
+        for event in &log.events {
+            if event.start > start && sizes(&event.kind) {
+                figures = Self::default();
+                start = event.start;
+            }
+            if event.start == start {
+                figures.take(event);
+            }
         }
-        keep_least(&mut figures.free_before_load, gib_after(text, "avail mem=").map(seen));
-    } else if text.contains("Load weight end.") {
-        keep_least(&mut figures.free_after_load, gib_after(text, "avail mem=").map(seen));
-        keep_most(&mut figures.weights, gib_after(text, "mem usage=").map(seen));
-    } else if text.contains("Memory pool end.") {
-        keep_least(&mut figures.free_after_pool, gib_after(text, "avail mem=").map(seen));
-    } else if text.contains("Capture ") && text.contains(" end.") {
-        keep_least(&mut figures.free_after_graphs, gib_after(text, "avail mem=").map(seen));
-    } else if text.contains("Model loading took ") {
-        keep_most(&mut figures.weights, gib_after(text, "Model loading took ").map(seen));
-    } else if text.contains("Available KV cache memory:") {
-        let found = gib_after(text, "Available KV cache memory:").map(seen);
-        keep_least(&mut figures.available_kv, found);
-    } else if text.contains("Graph capturing finished") {
-        keep_most(&mut figures.graphs, gib_after(text, "took ").map(seen));
+        figures
     }
-    let tokens = tokens_after(text, "max_total_num_tokens=")
-        .or_else(|| tokens_after(text, "GPU KV cache size: "));
-    if let Some(value) = tokens {
-        figures.pool_tokens = Some(Seen { value, line });
+
+    fn take(&mut self, event: &Event) {
+        let line = usize::try_from(event.line).unwrap_or(usize::MAX);
+        let seen = |amount: Option<Amount>| {
+            let bytes = u64::try_from(amount?.bytes).ok()?;
+            Some(Seen { value: Bytes(bytes), line })
+        };
+        match &event.kind {
+            Kind::Sglang(Sglang::LoadBegin { avail }) => {
+                keep_least(&mut self.free_before_load, seen(Some(*avail)));
+            }
+            Kind::Sglang(Sglang::LoadEnd { avail, usage, .. }) => {
+                keep_least(&mut self.free_after_load, seen(*avail));
+                keep_most(&mut self.weights, seen(*usage));
+            }
+            Kind::Sglang(Sglang::PoolEnd { avail }) => {
+                keep_least(&mut self.free_after_pool, seen(Some(*avail)));
+            }
+            Kind::Sglang(Sglang::CaptureEnd { avail, .. }) => {
+                keep_least(&mut self.free_after_graphs, seen(*avail));
+            }
+            Kind::Sglang(Sglang::Summary { max_total_num_tokens, .. }) => {
+                self.pool_tokens = Some(Seen { value: *max_total_num_tokens, line });
+            }
+            Kind::Vllm(Vllm::LoadEnd { weights }) => {
+                keep_most(&mut self.weights, seen(Some(*weights)));
+            }
+            Kind::Vllm(Vllm::AvailableKv { amount }) => {
+                keep_least(&mut self.available_kv, seen(Some(*amount)));
+            }
+            Kind::Vllm(Vllm::KvTokens { tokens, .. }) => {
+                self.pool_tokens = Some(Seen { value: *tokens, line });
+            }
+            Kind::Vllm(Vllm::CaptureEnd { took }) => keep_most(&mut self.graphs, seen(*took)),
+            _ => {}
+        }
     }
+}
+
+/// Whether the line belongs to the sizing of a start: it makes the figures of an earlier one old.
+fn sizes(kind: &Kind) -> bool {
+    matches!(
+        kind,
+        Kind::Sglang(
+            Sglang::LoadBegin { .. }
+                | Sglang::LoadEnd { .. }
+                | Sglang::PoolEnd { .. }
+                | Sglang::Summary { .. }
+        ) | Kind::Vllm(Vllm::LoadEnd { .. } | Vllm::AvailableKv { .. } | Vllm::KvTokens { .. })
+    )
 }
 
 fn keep_least(slot: &mut Option<Seen<Bytes>>, found: Option<Seen<Bytes>>) {
@@ -96,20 +135,6 @@ fn keep_most(slot: &mut Option<Seen<Bytes>>, found: Option<Seen<Bytes>>) {
     {
         *slot = Some(found);
     }
-}
-
-/// The number after `key`, in GiB; both engines print GiB, SGLang calls it GB.
-fn gib_after(text: &str, key: &str) -> Option<Bytes> {
-    let rest = text.split_once(key)?.1.trim_start();
-    let end = rest.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(rest.len());
-    let value: f64 = rest[..end].trim_end_matches('.').parse().ok()?;
-    (value < 1e6).then(|| Bytes::from_gib_f64(value))
-}
-
-fn tokens_after(text: &str, key: &str) -> Option<u64> {
-    let rest = text.split_once(key)?.1;
-    let end = rest.find(|c: char| !(c.is_ascii_digit() || c == ',')).unwrap_or(rest.len());
-    rest[..end].replace(',', "").parse().ok()
 }
 
 #[cfg(test)]
