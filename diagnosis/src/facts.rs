@@ -6,10 +6,10 @@ use plimsoll_core::policy::sglang::version::Version;
 use plimsoll_ingest::launch::{
     Context, Engine, EngineLaunch, Launch, LaunchInput, VersionSource, from_flags, parse_command,
 };
-use plimsoll_ingest::log::{Amount, Kind, Server, Sglang, System, Vllm};
+use plimsoll_ingest::log::{Amount, Event, Kind, Server, Sglang, System, Vllm};
 use serde_json::Value;
 
-use crate::{Case, reconstruct};
+use crate::{Case, reconstruct, reconstruct::Place};
 
 impl Case {
     /// The release: as the log prints it, else as the launch says; `None` when neither does. A build between
@@ -88,6 +88,12 @@ impl Case {
         })
     }
 
+    /// The event of a line, in the last start.
+    #[must_use]
+    pub fn at(&self, place: Place) -> Option<&Event> {
+        self.events().find(|event| event.file == place.file && event.line == place.line)
+    }
+
     /// Whether a line says that the server died, refused to start or was killed.
     #[must_use]
     pub fn died(&self) -> bool {
@@ -130,6 +136,7 @@ fn sglang_ends(line: &Sglang) -> bool {
             | Sglang::DetokenizerSilent { .. }
             | Sglang::Watchdog
             | Sglang::PoolLeak
+            | Sglang::ProfiledBelowAsked { profiled: ..=0, .. }
     )
 }
 

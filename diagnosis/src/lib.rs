@@ -11,10 +11,12 @@ pub mod emit;
 mod facts;
 mod finding;
 mod logged;
+pub mod oom;
 mod planned;
 pub mod reconstruct;
 mod report;
 mod rules;
+mod study;
 
 pub use case::{Asked, Case};
 pub use cause::{Cause, Confidence, Direction, Level, Move, Phase};

@@ -4,12 +4,12 @@
 use plimsoll_catalog::devices;
 use plimsoll_core::device::{DeviceProfile, MemoryKind};
 use plimsoll_core::figure::Tag;
-use plimsoll_core::units::Bytes;
+use plimsoll_core::units::{Bytes, GIB};
 use plimsoll_ingest::launch::{EngineLaunch, Launch};
 use plimsoll_ingest::log::Amount;
 use plimsoll_replay::assemble::{ModelAsk, case_launch, find_device, find_model, ranks_of};
 use plimsoll_replay::plan::{Plan, plan};
-use plimsoll_replay::start::{self, CapacityReading, Fact, Facts};
+use plimsoll_replay::start::{self, CapacityReading, CaseModel, Fact, Facts};
 
 use crate::Case;
 use crate::reconstruct::{RankLedger, Stage};
@@ -41,23 +41,33 @@ const TRIED: usize = 3;
 #[must_use]
 pub fn planned(case: &Case, rank: &RankLedger) -> Vec<Planned> {
     let Some(launch) = case.launched() else { return Vec::new() };
+    // Most models are not in the catalog: looked up before any device.
+    let Some(model) = model(case, &launch) else { return Vec::new() };
     let (devices, known) = match case.device() {
         Some(device) => (vec![device], DeviceKnown::Named),
         None => (fitting(rank), DeviceKnown::Fits),
     };
     let plans = devices.into_iter().filter_map(|device| {
-        let plan = one(case, launch.clone(), rank, &device)?;
+        let plan = one(launch.clone(), model.clone(), rank, &device)?;
         Some(Planned { plan, device, known })
     });
     plans.collect()
 }
 
-fn one(case: &Case, mut launch: Launch, rank: &RankLedger, device: &DeviceProfile) -> Option<Plan> {
-    let device = find_device(&device.key, &mut launch).ok()?;
-    bounded(&mut launch, rank);
+fn model(case: &Case, launch: &Launch) -> Option<CaseModel> {
     let mut ask = ModelAsk::of_launch(&launch.engine);
     ask.name = case.asked.model.clone().or(ask.name);
-    let model = find_model(&ask, &launch.engine, &case.asked.places).ok()?;
+    find_model(&ask, &launch.engine, &case.asked.places).ok()
+}
+
+fn one(
+    mut launch: Launch,
+    model: CaseModel,
+    rank: &RankLedger,
+    device: &DeviceProfile,
+) -> Option<Plan> {
+    let device = find_device(&device.key, &mut launch).ok()?;
+    bounded(&mut launch, rank);
     let case = start::Case {
         launch: case_launch(&launch.engine),
         model,
@@ -68,6 +78,22 @@ fn one(case: &Case, mut launch: Launch, rank: &RankLedger, device: &DeviceProfil
         tenants: Vec::new(),
     };
     plan(&case).ok()
+}
+
+/// The start of vLLM with this much for KV, as its log prints: what the engine's own check of one request says.
+/// `None` where the launch gives the pool itself, or the release has no such flag.
+#[must_use]
+pub(crate) fn with_pool(case: &Case, rank: &RankLedger, bytes: Amount) -> Option<Plan> {
+    let mut launch = case.launched()?;
+    let EngineLaunch::Vllm(args) = &mut launch.engine else { return None };
+    if args.kv_cache_memory_bytes.is_some() || args.num_gpu_blocks_override.is_some() {
+        return None;
+    }
+    args.kv_cache_memory_bytes = u64::try_from(bytes.most()).ok().filter(|bytes| *bytes > 0);
+    let device = case.device().or_else(|| fitting(rank).into_iter().next());
+    let device = device.or_else(|| devices::find("h100-sxm-80gb").ok())?;
+    let model = model(case, &launch)?;
+    one(launch, model, rank, &device)
 }
 
 /// What the server printed stands for what the command leaves open.
@@ -91,16 +117,17 @@ fn facts(rank: &RankLedger) -> Facts {
         let bytes = u64::try_from(amount?.bytes).ok()?;
         Some(Fact::all(Bytes(bytes), Tag::Measured, "log"))
     };
-    let left = rank.left.filter(|(_, stage)| *stage >= Stage::AfterGraphs);
+    let left = rank.left.filter(|left| left.stage >= Stage::AfterGraphs);
     Facts {
         free_before_load: fact(rank.before),
         free_after_load: fact(rank.after),
-        free_after_graphs: fact(left.map(|(left, _)| Amount::exact(left.most()))),
+        free_after_graphs: fact(left.map(|left| Amount::exact(left.bytes.most()))),
         ..Facts::default()
     }
 }
 
-/// Devices whose memory is what was free before loading, and a context: nearest first.
+/// Devices whose memory is what was free before loading, and a context: the one whose context comes nearest
+/// first.
 fn fitting(rank: &RankLedger) -> Vec<DeviceProfile> {
     let Some(before) = rank.before.and_then(|before| u64::try_from(before.bytes).ok()) else {
         return Vec::new();
@@ -112,8 +139,13 @@ fn fitting(rank: &RankLedger) -> Vec<DeviceProfile> {
     let profiles = whole.filter_map(|(key, ..)| devices::find(key).ok());
     let mut fits: Vec<(u64, DeviceProfile)> = profiles
         .filter(|device| device.memory == MemoryKind::Discrete)
-        .filter_map(|device| gap(&device).map(|gap| (gap, device)))
+        .filter_map(|device| gap(&device).map(|gap| (gap.abs_diff(context(&device)), device)))
         .collect();
     fits.sort_by(|a, b| (a.0, &a.1.key).cmp(&(b.0, &b.1.key)));
     fits.into_iter().map(|(_, device)| device).take(TRIED).collect()
+}
+
+/// What a context and communicators take on a device, bytes; 0.9 GiB where no log showed it.
+fn context(device: &DeviceProfile) -> u64 {
+    device.context.as_ref().map_or(GIB / 10 * 9, |context| context.value.mid.0)
 }

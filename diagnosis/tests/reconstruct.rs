@@ -1,5 +1,11 @@
 //! Ledgers against truth: made-up starts whose bytes are known, and public starts.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "helpers of tests stand outside of test functions, where a failure is meant to stop the test"
+)]
+
 mod made;
 
 use made::{GIB, Truth, printed};
@@ -121,6 +127,9 @@ proptest! {
         let lines = |case: &Case| {
             let mut ledgers = ledgers(case);
             // Lines of the log differ, amounts do not.
+            for left in ledgers.iter_mut().filter_map(|rank| rank.left.as_mut()) {
+                left.place = None;
+            }
             for stage in ledgers.iter_mut().flat_map(|rank| &mut rank.stages) {
                 for row in &mut stage.rows {
                     row.source = Source::NotPrinted;
@@ -130,7 +139,7 @@ proptest! {
         };
         let straight = made::sglang(Some(&command(&truth)), straight);
         let mixed = made::sglang(Some(&command(&truth)), mixed);
-        prop_assert_eq!(lines(&straight), lines(&mixed));
+        prop_assert!(lines(&straight) == lines(&mixed));
     }
 }
 
@@ -197,7 +206,7 @@ fn a_draft_model_stands_where_its_lines_stand() {
     assert!(holds(graphs.sum(Account::DraftWeights).unwrap(), 2 * GIB));
     assert!(holds(graphs.sum(Account::DraftPool).unwrap(), 2 * GIB));
     assert!(holds(rank.pool.unwrap().bytes.unwrap(), 40 * GIB), "the target's pool alone");
-    assert!(holds(rank.left.unwrap().0, (15.5 * GIB as f64) as i64));
+    assert!(holds(rank.left.unwrap().bytes, (15.5 * GIB as f64) as i64));
 
     let early = vec![
         Sglang::LoadBegin { avail: gib(78.0) },

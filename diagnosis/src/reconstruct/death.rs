@@ -52,18 +52,35 @@ fn of_process(
     let mut kept = Row::new(Account::Unaccounted, cached, Source::Printed(place));
     kept.detail = Some("reserved by PyTorch, not allocated");
     rows.push(kept);
-    let standing = standing(before);
-    let held = standing.iter().filter_map(|row| row.bytes).fold(Amount::default(), |a, b| a + b);
-    let rest = allocated - held;
-    if standing.is_empty() || rest.most() < 0 {
-        let mut row = Row::new(Account::Activations, allocated, Source::Printed(place));
-        row.detail = Some("allocated by PyTorch: weights, pools and the pass together");
+    rows.extend(allocated_by_torch(place, oom, allocated, standing(before)));
+    rows
+}
+
+/// What PyTorch has allocated, by account: what stood at the start, the graphs' pools where they are printed
+/// apart, and the rest, which is the pass that died.
+fn allocated_by_torch(place: Place, oom: &TorchOom, all: Amount, standing: Vec<Row>) -> Vec<Row> {
+    // Of graphs only the private pools are PyTorch's; the driver's share is outside.
+    let graphs = |row: &Row| matches!(row.account, Account::Graphs | Account::DraftGraphs);
+    let mut rows: Vec<Row> = standing.into_iter().filter(|row| !graphs(row)).collect();
+    let nothing_stands = rows.is_empty();
+    if let Some(pools) = oom.private_pools {
+        let mut row = Row::new(Account::Graphs, pools, Source::Printed(place));
+        row.detail = Some("private pools of PyTorch");
         rows.push(row);
-        return rows;
     }
-    rows.extend(standing);
+    let held = rows.iter().filter_map(|row| row.bytes).fold(Amount::default(), |a, b| a + b);
+    let rest = all - held;
+    if nothing_stands || rest.most() < 0 {
+        let mut row = Row::new(Account::Activations, all, Source::Printed(place));
+        row.detail = Some("allocated by PyTorch: weights, pools and the pass together");
+        return vec![row];
+    }
     let how = "allocated by PyTorch − what stood at the start".to_owned();
-    rows.push(Row::new(Account::Activations, rest, Source::Solved(how)));
+    let mut row = Row::new(Account::Activations, rest, Source::Solved(how));
+    if oom.private_pools.is_none() {
+        row.detail = Some("with graphs and workspaces");
+    }
+    rows.push(row);
     rows
 }
 

@@ -1,5 +1,6 @@
 //! The fraction in force: printed, given, or solved from the lines.
 
+use plimsoll_core::policy::vllm::rules::Rules;
 use plimsoll_ingest::launch::EngineLaunch;
 use plimsoll_ingest::log::{Amount, Server, Sglang, Vllm};
 
@@ -59,7 +60,15 @@ pub fn known_fraction(case: &Case) -> Option<Fraction> {
     let printed = case.arg(name).and_then(|text| text.parse::<f64>().ok()).or_else(|| lines(case));
     let sound = |f: &f64| f.is_finite() && *f > 0.0 && *f <= 1.0;
     let printed = printed.filter(sound).map(|f| Fraction::exact(f, Known::Printed));
-    printed.or_else(|| given.filter(sound).map(|f| Fraction::exact(f, Known::Given)))
+    let given = given.filter(sound).map(|f| Fraction::exact(f, Known::Given));
+    printed.or(given).or_else(|| default(case))
+}
+
+/// vLLM's default, where the release is known and the launch leaves the flag out.
+fn default(case: &Case) -> Option<Fraction> {
+    let EngineLaunch::Vllm(args) = &case.launch.as_ref()?.engine else { return None };
+    let rules = Rules::of(case.version()?, args.generation);
+    Some(Fraction::exact(rules.default_utilization, Known::Automatic))
 }
 
 fn given(case: &Case) -> Option<f64> {
@@ -82,6 +91,7 @@ fn lines(case: &Case) -> Option<f64> {
             Vllm::FreeAtStart { utilization, .. } => *utilization,
             Vllm::Budget { utilization, .. } => Some(*utilization),
             Vllm::UtilizationNote { current, .. } => *current,
+            Vllm::Usage { utilization, .. } | Vllm::Profile { utilization, .. } => *utilization,
             _ => None,
         })
     })

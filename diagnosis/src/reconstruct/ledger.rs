@@ -106,6 +106,8 @@ pub enum Whole {
     FreeBeforeLoad,
     /// What vLLM's utilization asks for.
     Budget,
+    /// What a machine with one memory has available while the pool is sized.
+    Available,
 }
 
 impl Whole {
@@ -116,6 +118,7 @@ impl Whole {
             Self::Capacity => "capacity",
             Self::FreeBeforeLoad => "free_before_load",
             Self::Budget => "budget",
+            Self::Available => "available",
         }
     }
 }

@@ -9,6 +9,7 @@ mod death;
 mod fraction;
 mod interval;
 mod ledger;
+mod mlx;
 mod sglang;
 mod vllm;
 mod what_if;
@@ -21,7 +22,7 @@ pub(crate) use interval::between;
 pub use ledger::{Place, Row, Source, Stage, StageLedger, Whole};
 pub use what_if::{AtFraction, STEP, WhatIf};
 
-use crate::Case;
+use crate::{Case, study::Study};
 
 /// What is known of one rank's start.
 #[derive(Clone, PartialEq, Debug)]
@@ -39,7 +40,7 @@ pub struct RankLedger {
     /// The pool that was made against the rule of the release.
     pub check: Option<BudgetCheck>,
     /// The last reading of free memory in the start, and when it was.
-    pub left: Option<(Amount, Stage)>,
+    pub left: Option<Left>,
     /// Free before loading, reduced over ranks as the engine does (vLLM: free at start).
     pub before: Option<Amount>,
     /// SGLang: free when the pools are sized, reduced likewise.
@@ -59,6 +60,17 @@ pub struct Limits {
     pub running: Option<u64>,
     /// Longest sequence.
     pub context: Option<u64>,
+}
+
+/// Free memory at the last reading of a start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Left {
+    /// How much.
+    pub bytes: Amount,
+    /// When.
+    pub stage: Stage,
+    /// The line; `None` where it is solved from several.
+    pub place: Option<Place>,
 }
 
 /// Pools of one rank.
@@ -93,6 +105,25 @@ pub(crate) const fn page_bound(tokens: u64) -> u64 {
 }
 
 impl RankLedger {
+    /// The ledger of SGLang with the fraction known, and what others would give.
+    #[must_use]
+    pub(crate) fn at(mut self, fraction: Fraction) -> Self {
+        self.fraction = Some(fraction);
+        let budget = || Some(sglang_budget(self.before?, self.after?, fraction));
+        let pool = self.pool.and_then(|pool| pool.bytes).or_else(budget);
+        self.what_if = self.before.zip(pool).map(|(scale, pool)| WhatIf {
+            flag: "--mem-fraction-static",
+            fraction: fraction.value,
+            fraction_half: fraction.half,
+            scale,
+            pool,
+            tokens: self.pool.and_then(|pool| pool.tokens),
+            cell: None,
+            left: self.left.map(|left| left.bytes),
+        });
+        self
+    }
+
     /// The ledger of a stage.
     #[must_use]
     pub fn stage(&self, stage: Stage) -> Option<&StageLedger> {
@@ -104,20 +135,23 @@ impl RankLedger {
 #[must_use]
 pub fn ledgers(case: &Case) -> Vec<RankLedger> {
     let mut ranks = match case.server() {
-        Some(Server::Sglang) => sglang::ranks(case),
+        Some(Server::Sglang) => {
+            mlx::ledger(case).map_or_else(|| sglang::ranks(case), |ledger| vec![ledger])
+        }
         Some(Server::Vllm) => vllm::ranks(case),
         _ => Vec::new(),
     };
     let died = |rank: &RankLedger| rank.stage(Stage::Death).is_none();
-    let left = |rank: &RankLedger| rank.left.map_or(i64::MAX, |(left, _)| left.bytes);
+    let left = |rank: &RankLedger| rank.left.map_or(i64::MAX, |left| left.bytes.bytes);
     // vLLM's smallest rank has the smallest pool.
     let pool = |rank: &RankLedger| rank.pool.and_then(|p| p.bytes).map_or(i64::MAX, |b| b.bytes);
     ranks.sort_by_key(|rank| (died(rank), left(rank), pool(rank), rank.rank));
     ranks
 }
 
-/// What other fractions would give, on the rank that decides.
+/// What other fractions would give, on the rank that decides; with the bytes of a token of the model, where the
+/// catalog knows it.
 #[must_use]
 pub fn what_if(case: &Case) -> Option<WhatIf> {
-    ledgers(case).into_iter().find_map(|rank| rank.what_if)
+    Study::of(case).ledgers.into_iter().find_map(|rank| rank.what_if)
 }

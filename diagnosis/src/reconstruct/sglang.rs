@@ -5,14 +5,13 @@ use plimsoll_core::policy::sglang::version::Version;
 use plimsoll_ingest::log::{Amount, Rank, Sglang};
 
 use super::{
-    Limits, Pool, RankLedger,
+    Left, Limits, Pool, RankLedger,
     chain::{Chain, Step},
     check::{BudgetCheck, sglang_budget},
     death,
     fraction::{Fraction, capped, known_fraction, solve_sglang},
     interval::{least, meet},
     ledger::{Row, Source, Stage, StageLedger, Whole, close},
-    what_if::WhatIf,
 };
 use crate::Case;
 
@@ -103,10 +102,9 @@ fn ledger(case: &Case, rank: Rank, chain: &Chain, server: Readings) -> RankLedge
     let pool = pool(case, chain, readings);
     let (fraction, check) = budget(case, readings, pool.as_ref());
     let left = left(chain);
-    let what_if = what_if(readings, fraction, pool.as_ref(), left.map(|(free, _)| free));
     let mut stages = stages(case, chain);
     stages.extend(death::ledger(case, rank, &stages));
-    RankLedger {
+    let ledger = RankLedger {
         rank,
         stages,
         fraction,
@@ -117,7 +115,11 @@ fn ledger(case: &Case, rank: Rank, chain: &Chain, server: Readings) -> RankLedge
         before: readings.before,
         after: readings.after,
         limits: limits(chain),
-        what_if,
+        what_if: None,
+    };
+    match fraction {
+        Some(fraction) => ledger.at(fraction),
+        None => ledger,
     }
 }
 
@@ -130,9 +132,9 @@ fn limits(chain: &Chain) -> Limits {
 }
 
 /// The last reading of free memory in the start, and when it was.
-fn left(chain: &Chain) -> Option<(Amount, Stage)> {
+fn left(chain: &Chain) -> Option<Left> {
     let last = chain.steps.iter().rev().find(|step| step.free.is_some())?;
-    last.free.map(|free| (free, last.stage))
+    Some(Left { bytes: last.free?, stage: last.stage, place: Some(last.place) })
 }
 
 /// The pools together, with their states.
@@ -185,25 +187,6 @@ fn budget(
     (solved, None)
 }
 
-fn what_if(
-    readings: Readings,
-    fraction: Option<Fraction>,
-    pool: Option<&Pool>,
-    left: Option<Amount>,
-) -> Option<WhatIf> {
-    let (fraction, scale) = (fraction?, readings.before?);
-    let budget = || Some(sglang_budget(scale, readings.after?, fraction));
-    Some(WhatIf {
-        flag: "--mem-fraction-static",
-        fraction: fraction.value,
-        fraction_half: fraction.half,
-        scale,
-        pool: pool.and_then(|pool| pool.bytes).or_else(budget)?,
-        tokens: pool.and_then(|pool| pool.tokens),
-        left,
-    })
-}
-
 /// A ledger a stage, from the steps up to it.
 fn stages(case: &Case, chain: &Chain) -> Vec<StageLedger> {
     let Some(before) = before(chain) else { return Vec::new() };
@@ -234,11 +217,10 @@ fn outside(chain: &Chain, capacity: Amount, before: Amount) -> Vec<Row> {
             "capacity − free before loading: context, libraries and other programs".to_owned();
         return vec![Row::new(Account::Context, held, Source::Solved(how))];
     };
-    let others = Source::Solved("capacity − free before loading − context".to_owned());
-    vec![
-        Row::new(Account::Context, usage, Source::Printed(place)),
-        Row::new(Account::OtherPrograms, held - usage, others),
-    ]
+    let how = Source::Solved("capacity − free before loading − context".to_owned());
+    let mut others = Row::new(Account::OtherPrograms, held - usage, how);
+    others.detail = Some("and what was taken before the first reading");
+    vec![Row::new(Account::Context, usage, Source::Printed(place)), others]
 }
 
 /// Free at the end of a stage: printed, or at most the last reading less what was printed since.
@@ -281,7 +263,8 @@ fn solve(case: &Case, chain: &Chain, before: Amount) -> Vec<Solved> {
             continue;
         }
         let taken = free - now;
-        let rows = segment(case, chain, &open, taken);
+        let mut rows = segment(case, chain, &open, taken);
+        rows.retain(|row| !rounding_alone(row));
         solved.push(Solved { stage: step.stage, rows });
         free = now;
         open.clear();
@@ -318,7 +301,7 @@ fn segment(case: &Case, chain: &Chain, steps: &[&Step], taken: Amount) -> Vec<Ro
         }
         [at] if rows.get(at).is_some_and(table) => {
             rows.remove(at);
-            rows.extend(beside_pools(case, chain, rest));
+            rows.extend(beside_pools(case, chain, steps, rest));
         }
         [at] => {
             if let Some(row) = rows.get_mut(at) {
@@ -339,13 +322,23 @@ fn segment(case: &Case, chain: &Chain, steps: &[&Step], taken: Amount) -> Vec<Ro
     rows
 }
 
+/// An unaccounted amount that may be nothing.
+fn rounding_alone(row: &Row) -> bool {
+    let nothing = |bytes: Amount| bytes.least() <= 0 && bytes.most() >= 0;
+    row.account == Account::Unaccounted && row.bytes.is_some_and(nothing)
+}
+
 fn unaccounted(rest: Amount) -> Row {
     let how = "free before − free after − what is printed between".to_owned();
     Row::new(Account::Unaccounted, rest, Source::Solved(how))
 }
 
 /// What the pools take beside K and V: the request table where its shape is printed, and the rest.
-fn beside_pools(case: &Case, chain: &Chain, rest: Amount) -> Vec<Row> {
+fn beside_pools(case: &Case, chain: &Chain, steps: &[&Step], rest: Amount) -> Vec<Row> {
+    // A draft shares the table of its target.
+    if steps.iter().any(|step| step.account == Some(Account::DraftPool)) {
+        return vec![unaccounted(rest)];
+    }
     let Some((table, how)) = table(case, chain) else {
         let how = "free before − free after − pools".to_owned();
         return vec![Row::new(Account::RequestTable, rest, Source::Solved(how))];

@@ -7,7 +7,7 @@ use plimsoll_core::memory::ledger::Account;
 use plimsoll_ingest::log::{Amount, Event, Rank, Vllm};
 
 use super::{
-    Limits, Pool, RankLedger,
+    Left, Limits, Pool, RankLedger,
     check::BudgetCheck,
     death,
     fraction::{Fraction, capped, known_fraction},
@@ -167,8 +167,8 @@ fn ledger(case: &Case, rank: Rank, lines: &Lines) -> RankLedger {
     stages.extend(budget(lines, wanted));
     stages.extend(ready(lines, total));
     stages.extend(death::ledger(case, rank, &stages));
-    let left = left(lines).map(|left| (left, Stage::Ready));
-    let what_if = what_if(fraction, total, pool.as_ref(), left.map(|(left, _)| left));
+    let left = left(lines).map(|bytes| Left { bytes, stage: Stage::Ready, place: None });
+    let what_if = what_if(fraction, total, pool.as_ref(), left.map(|left| left.bytes));
     let before = lines.free_at_start.map(|(free, _)| free);
     RankLedger {
         rank,
@@ -378,6 +378,7 @@ fn what_if(
         scale: total?,
         pool: pool?.bytes?,
         tokens: pool?.tokens,
+        cell: None,
         left,
     })
 }

@@ -30,6 +30,8 @@ pub struct WhatIf {
     pub pool: Amount,
     /// Token slots; `None` where there is no pool or no line prints them.
     pub tokens: Option<u64>,
+    /// Bytes of a token, where the model is known and the printed pool agrees; else they follow from the pool.
+    pub cell: Option<f64>,
     /// Free at the end of the start, or at the last reading of it.
     pub left: Option<Amount>,
 }
@@ -98,15 +100,18 @@ impl WhatIf {
     /// Tokens go with the bytes: `T + T × moved / pool`; so the digits of the pool that are not printed
     /// weigh on the difference only.
     fn tokens_at(&self, tokens: u64, moved: Amount) -> Option<(u64, u64)> {
-        if self.pool.least() <= 0 {
+        if self.pool.least() <= 0 || tokens == 0 {
             return None;
         }
-        let share = |moved: i64, pool: i64| tokens as f64 * (moved as f64 / pool as f64);
+        let cell = |pool: i64| pool as f64 / tokens as f64;
+        let least = self.cell.unwrap_or_else(|| cell(self.pool.least()));
+        let most = self.cell.unwrap_or_else(|| cell(self.pool.most()));
+        let more = |moved: i64, cell: f64| moved as f64 / cell;
         let ends = [
-            share(moved.least(), self.pool.least()),
-            share(moved.least(), self.pool.most()),
-            share(moved.most(), self.pool.least()),
-            share(moved.most(), self.pool.most()),
+            more(moved.least(), least),
+            more(moved.least(), most),
+            more(moved.most(), least),
+            more(moved.most(), most),
         ];
         let low = ends.iter().copied().fold(f64::INFINITY, f64::min);
         let high = ends.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -114,7 +119,8 @@ impl WhatIf {
         // Both pools are rounded down to a page, and the printed one has a page of padding rows, which weighs
         // on a token as `page / tokens`.
         let page = page_bound(tokens) as f64;
-        let slack = |more: f64| page + 1.0 + (more.abs() * page / tokens.max(1) as f64).ceil();
+        let padding = if self.cell.is_some() { 0.0 } else { page / tokens as f64 };
+        let slack = |more: f64| page + 1.0 + (more.abs() * padding).ceil();
         let (low, high) = (at(low.floor() - slack(low)), at(high.ceil() + slack(high)));
         (high > 0.0).then_some((low as u64, high as u64))
     }
@@ -215,6 +221,7 @@ mod tests {
             scale: Amount::gib(94.04, 2),
             pool: Amount::gib(15.13, 2),
             tokens: Some(231_120),
+            cell: None,
             left: Some(Amount::gib(0.82, 2)),
         }
     }

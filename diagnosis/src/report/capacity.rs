@@ -4,10 +4,9 @@ use plimsoll_ingest::log::Amount;
 
 use super::{Capacity, Raising};
 use crate::{
-    Case,
-    planned::planned,
-    reconstruct::{RankLedger, Stage},
+    reconstruct::Stage,
     rules::alive::{activities, largest_prefill},
+    study::Study,
 };
 
 /// The usage from which a pool counts as full: the engines retract when the last tokens are gone, and print
@@ -15,7 +14,8 @@ use crate::{
 const FULL: f64 = 0.95;
 
 /// The view of one rank; `None` when the log says nothing of the pool or the load.
-pub(super) fn capacity(case: &Case, rank: &RankLedger) -> Option<Capacity> {
+pub(super) fn capacity(study: &Study<'_>) -> Option<Capacity> {
+    let (case, rank) = (study.case, study.rank()?);
     let peak = |of: fn(&plimsoll_ingest::log::Activity) -> plimsoll_ingest::log::Spread| {
         let spreads = activities(case).map(of).filter(|spread| spread.count > 0);
         spreads.map(|spread| spread.most).reduce(f64::max)
@@ -27,8 +27,7 @@ pub(super) fn capacity(case: &Case, rank: &RankLedger) -> Option<Capacity> {
         return None;
     }
     let what_if = rank.what_if;
-    let need = need(case, rank);
-    let least = need.map_or(0, |need| need.bytes);
+    let need = need(study);
     let ready = |stage: Stage| stage >= Stage::AfterGraphs && stage < Stage::Death;
     Some(Capacity {
         pool_tokens: pool.and_then(|pool| pool.tokens),
@@ -38,21 +37,20 @@ pub(super) fn capacity(case: &Case, rank: &RankLedger) -> Option<Capacity> {
         peak_running: peak(|activity| activity.running).map(|running| running as u64),
         largest_prefill: largest_prefill(case),
         retractions,
-        left: rank.left.filter(|(_, stage)| ready(*stage)).map(|(left, _)| left),
+        left: rank.left.filter(|left| ready(left.stage)).map(|left| left.bytes),
         need,
         flag: what_if.map(|what_if| what_if.flag),
         fraction: rank.fraction.map(|fraction| fraction.value),
         floor: what_if.and_then(|what_if| what_if.floor()).map(|(_, high)| high),
-        ceiling: what_if.and_then(|what_if| what_if.ceiling(least)).map(|(low, _)| low),
+        ceiling: what_if.zip(need).and_then(|(w, need)| w.ceiling(need.bytes)).map(|(low, _)| low),
         next: what_if.and_then(|what_if| what_if.next_step()),
         raising: raising(peak_usage, retractions),
     })
 }
 
 /// What the heaviest pass of plain requests needs, by the plan of this start.
-fn need(case: &Case, rank: &RankLedger) -> Option<Amount> {
-    let plans = planned(case, rank);
-    let plan = &plans.first()?.plan;
+fn need(study: &Study<'_>) -> Option<Amount> {
+    let plan = &study.plans.first()?.plan;
     let (_, figure) = plan.need.as_ref()?;
     let mid = plan.allocator_need.unwrap_or_default().max(figure.value.mid);
     let end = |bytes: plimsoll_core::units::Bytes| i64::try_from(bytes.0).ok();

@@ -3,17 +3,18 @@
 use plimsoll_ingest::launch::{EngineLaunch, quote};
 use plimsoll_ingest::log::{Server, Sglang};
 
+use plimsoll_replay::assemble::ranks_of;
+
 use super::Fact;
 use crate::{
     Case,
-    planned::{DeviceKnown, planned},
+    planned::DeviceKnown,
     reconstruct::{Known, RankLedger},
+    study::Study,
 };
 
 /// Arguments that are worth a line when the server prints them.
 const ARGS: &[&str] = &[
-    "mem_fraction_static",
-    "gpu_memory_utilization",
     "max_total_tokens",
     "kv_cache_memory_bytes",
     "chunked_prefill_size",
@@ -35,17 +36,18 @@ const ARGS: &[&str] = &[
 ];
 
 /// All facts, in printing order.
-pub(super) fn facts(case: &Case, rank: Option<&RankLedger>) -> Vec<Fact> {
+pub(super) fn facts(study: &Study<'_>) -> Vec<Fact> {
+    let case = study.case;
     let mut facts = Vec::new();
     facts.extend(case.server().map(|server| {
         let source = if case.log.server.is_some() { "log" } else { "command" };
         fact("server", name(server), source)
     }));
     facts.extend(version(case));
-    facts.extend(device(case, rank));
+    facts.extend(device(study));
     facts.extend(ranks(case));
     facts.extend(model(case));
-    facts.extend(rank.and_then(fraction));
+    facts.extend(study.rank().and_then(fraction));
     facts.extend(args(case));
     facts
 }
@@ -74,26 +76,26 @@ fn version(case: &Case) -> Option<Fact> {
     }
 }
 
-fn device(case: &Case, rank: Option<&RankLedger>) -> Option<Fact> {
+fn device(study: &Study<'_>) -> Option<Fact> {
+    let case = study.case;
     if let Some(name) = &case.asked.device {
         return Some(fact("device", name.clone(), "asked"));
     }
     if let Some(name) = case.log.devices.first() {
         return Some(fact("device", &**name, "log"));
     }
-    let plans = planned(case, rank?);
-    let first = plans.first().filter(|first| first.known == DeviceKnown::Fits)?;
-    Some(fact("device", first.device.name.clone(), "assumed: it has this much memory"))
+    let fits = study.plans.iter().filter(|planned| planned.known == DeviceKnown::Fits);
+    let names: Vec<&str> = fits.map(|planned| &*planned.device.name).collect();
+    (!names.is_empty()).then(|| fact("device", names.join(", or "), "assumed: this much memory"))
 }
 
 fn ranks(case: &Case) -> Option<Fact> {
-    let tagged = case.log.ranks.iter().filter(|rank| !rank.is_none()).count();
-    if tagged > 0 {
-        return Some(fact("ranks", tagged.to_string(), "log"));
+    if let Some(launch) = case.launched() {
+        let source = if case.launch.is_some() { "command" } else { "log" };
+        return Some(fact("ranks", ranks_of(&launch.engine).to_string(), source));
     }
-    let launch = case.launched()?;
-    let ranks = plimsoll_replay::assemble::ranks_of(&launch.engine);
-    Some(fact("ranks", ranks.to_string(), "command"))
+    let tagged = case.log.ranks.iter().filter(|rank| !rank.is_none()).count();
+    (tagged > 0).then(|| fact("ranks", tagged.to_string(), "log"))
 }
 
 fn model(case: &Case) -> Option<Fact> {

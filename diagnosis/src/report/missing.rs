@@ -20,10 +20,12 @@ pub(crate) fn missing(case: &Case, rank: Option<&RankLedger>) -> Vec<String> {
 fn sglang(case: &Case, rank: Option<&RankLedger>) -> Vec<String> {
     let has = |found: fn(&Sglang) -> bool| case.sglang().any(|(_, line)| found(line));
     let pool = rank.and_then(|rank| rank.pool);
-    let reached = rank.and_then(|rank| rank.left).map(|(_, stage)| stage);
+    let reached = rank.and_then(|rank| rank.left).map(|left| left.stage);
+    // The laptop backend reads memory once, when it sizes the pool.
+    let laptop = has(|line| matches!(line, Sglang::MlxPool { .. }));
     let lines = [
-        ("`Load weight begin`", has(|line| matches!(line, Sglang::LoadBegin { .. }))),
-        ("`Load weight end`", has(|line| matches!(line, Sglang::LoadEnd { .. }))),
+        ("`Load weight begin`", laptop || has(|line| matches!(line, Sglang::LoadBegin { .. }))),
+        ("`Load weight end`", laptop || has(|line| matches!(line, Sglang::LoadEnd { .. }))),
         ("line of the pool", pool.is_some()),
         (
             "reading of free memory after the pool",

@@ -12,7 +12,9 @@ pub(crate) use missing::missing;
 
 use crate::{
     Case, Finding, Level,
-    reconstruct::{AtFraction, RankLedger, ledgers},
+    reconstruct::{AtFraction, RankLedger},
+    rules,
+    study::Study,
 };
 
 /// The whole answer to a log.
@@ -135,21 +137,20 @@ impl fmt::Display for Relaunch {
 /// Diagnoses a log: reads nothing but the case, except model files where [`crate::Asked::places`] names them.
 #[must_use]
 pub fn diagnose(case: &Case) -> Report {
-    let findings = crate::findings(case);
+    let study = Study::of(case);
+    let findings = rules::of_study(&study);
     let verdict = findings.first().map_or_else(
         || "nothing in this log says what happened to memory".to_owned(),
         |finding| finding.headline.clone(),
     );
-    let ledgers = ledgers(case);
-    let deciding = ledgers.first();
     Report {
         verdict,
         findings,
-        capacity: deciding.and_then(|rank| capacity::capacity(case, rank)),
+        capacity: capacity::capacity(&study),
         relaunch: relaunch(case),
-        facts: facts::facts(case, deciding),
-        missing: missing(case, deciding),
-        ledgers,
+        facts: facts::facts(&study),
+        missing: missing(case, study.rank()),
+        ledgers: study.ledgers,
     }
 }
 

@@ -1,22 +1,33 @@
 //! One file or folder a family of causes.
 
 pub(crate) mod alive;
+mod other;
 mod sglang;
 mod shared;
+mod vllm;
 
-use crate::{Case, Finding};
+use crate::{Case, Finding, Level, study::Study};
 
 /// A rule: reads the case, gives what it found.
 type Rule = fn(&Case) -> Vec<Finding>;
 
 /// Every rule, by family. The order decides between findings of equal level and weight.
-const RULES: &[&[Rule]] = &[sglang::RULES, shared::RULES, alive::RULES];
+const RULES: &[&[Rule]] = &[sglang::RULES, vllm::RULES, other::RULES, shared::RULES];
 
 /// All findings, worst and most specific first.
 #[must_use]
 pub fn findings(case: &Case) -> Vec<Finding> {
-    let mut found: Vec<Finding> =
-        RULES.iter().copied().flatten().flat_map(|rule| rule(case)).collect();
-    found.sort_by(|a, b| (b.level, b.weight).cmp(&(a.level, a.weight)));
+    of_study(&Study::of(case))
+}
+
+/// The same of a case that is already studied.
+pub(crate) fn of_study(study: &Study<'_>) -> Vec<Finding> {
+    let rules = RULES.iter().copied().flatten();
+    let mut found: Vec<Finding> = rules.flat_map(|rule| rule(study.case)).collect();
+    found.extend(alive::findings(study));
+    if found.iter().all(|finding| finding.level < Level::Warning) {
+        found.extend(alive::healthy(study));
+    }
+    found.sort_by_key(|finding| std::cmp::Reverse((finding.level, finding.weight)));
     found
 }

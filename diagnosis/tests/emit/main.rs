@@ -9,6 +9,7 @@
 mod corpus;
 mod missing;
 mod sglang;
+mod torn;
 mod vllm;
 
 use plimsoll_diagnosis::{

@@ -25,7 +25,7 @@ pub(crate) fn log(server: Server, events: Vec<(Rank, Kind)>) -> Log {
         rank,
         start: 0,
         seconds: None,
-        text: "".into(),
+        text: format!("line {}", at + 1).into(),
         kind,
     };
     Log {
@@ -50,7 +50,8 @@ pub(crate) fn vllm(command: Option<&str>, lines: Vec<(Rank, Vllm)>) -> Case {
     case(command, log(Server::Vllm, events))
 }
 
-fn case(command: Option<&str>, log: Log) -> Case {
+/// A case of a log and the command beside it.
+pub(crate) fn case(command: Option<&str>, log: Log) -> Case {
     let launch =
         command.map(|text| parse_command(LaunchInput::Text(text), &Context::default()).unwrap());
     Case { log, launch, ..Case::default() }

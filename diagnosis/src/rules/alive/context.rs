@@ -3,24 +3,24 @@
 use plimsoll_core::units::group_thousands;
 use plimsoll_ingest::log::Server;
 
-use super::{deciding, lives};
-use crate::{Case, Cause, Confidence, Direction, Finding, Level, Lever, Move, Phase};
+use crate::study::Study;
+use crate::{Cause, Confidence, Direction, Finding, Level, Lever, Move, Phase};
 
 /// Tokens of the pool that a prompt may not use.
 ///
 /// Source: SGLang `get_max_req_len`: the pool less one, and five less for the input.
 const KEPT: u64 = 6;
 
-pub(super) fn rule(case: &Case) -> Vec<Finding> {
+pub(super) fn find(study: &Study<'_>) -> Option<Finding> {
     // vLLM refuses to start with such a pool.
-    if !lives(case) || case.server() != Some(Server::Sglang) {
-        return Vec::new();
+    if study.case.server() != Some(Server::Sglang) {
+        return None;
     }
-    let Some(rank) = deciding(case) else { return Vec::new() };
+    let rank = study.rank()?;
     let tokens = rank.pool.and_then(|pool| pool.tokens);
-    let (Some(tokens), Some(context)) = (tokens, rank.limits.context) else { return Vec::new() };
+    let (tokens, context) = (tokens?, rank.limits.context?);
     if tokens >= context {
-        return Vec::new();
+        return None;
     }
     let longest = tokens.saturating_sub(KEPT);
     let headline = format!(
@@ -46,5 +46,8 @@ pub(super) fn rule(case: &Case) -> Vec<Finding> {
     if let Some(lever) = lever {
         finding = finding.fraction(Direction::Raise).set(lever);
     }
-    vec![finding.set(Lever::new("--context-length", Move::Lower).to(longest))]
+    let context = Lever::new("--context-length", Move::Lower)
+        .to(longest)
+        .gives("clients are told the limit before they send");
+    Some(finding.set(context))
 }

@@ -3,21 +3,18 @@
 use plimsoll_core::units::GIB;
 use plimsoll_ingest::log::{Amount, Event, Kind, Rank, Sglang, Vllm};
 
-use super::lives;
+use crate::study::Study;
 use crate::{Case, Cause, Confidence, Finding, Level, Phase};
 
-pub(super) fn rule(case: &Case) -> Vec<Finding> {
-    if !lives(case) {
-        return Vec::new();
-    }
-    let readings = readings(case);
-    let (Some(first), Some(last)) = (readings.first(), readings.last()) else { return Vec::new() };
+pub(super) fn find(study: &Study<'_>) -> Option<Finding> {
+    let readings = readings(study.case);
+    let (first, last) = (readings.first()?, readings.last()?);
     let falls = readings.is_sorted_by(|a, b| a.2.least() >= b.2.least() - b.2.half);
     let lost = first.2 - last.2;
     // A context or a library more is below 1 GiB and one part in fifty.
     let much = i64::try_from(GIB).unwrap_or(i64::MAX).max(first.2.bytes / 50);
     if readings.len() < 2 || !falls || lost.least() <= much {
-        return Vec::new();
+        return None;
     }
     let headline =
         format!("each start finds less: {} free before loading at first, {} now", first.2, last.2);
@@ -35,7 +32,7 @@ pub(super) fn rule(case: &Case) -> Vec<Finding> {
     .int("free_before_load_bytes", last.2.bytes)
     .seen(first.1)
     .seen(last.1);
-    vec![finding]
+    Some(finding)
 }
 
 /// Free before loading of each start, of the rank that says so first.

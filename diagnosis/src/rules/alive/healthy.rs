@@ -2,28 +2,26 @@
 
 use plimsoll_core::units::group_thousands;
 
-use super::{activities, deciding, lives};
+use super::activities;
 use crate::{
     Case, Cause, Confidence, Finding, Level, Phase,
     reconstruct::{RankLedger, Stage},
     report::missing,
+    study::Study,
 };
 
-pub(super) fn rule(case: &Case) -> Vec<Finding> {
-    if !lives(case) {
-        return Vec::new();
-    }
-    let rank = deciding(case);
-    let missing = missing(case, rank.as_ref());
+pub(super) fn find(study: &Study<'_>) -> Option<Finding> {
+    let (case, rank) = (study.case, study.rank());
+    let missing = missing(case, rank);
     let complete = missing.is_empty();
-    let headline = match &rank {
+    let headline = match rank {
         Some(rank) => headline(case, rank, &missing),
-        None if case.log.server.is_none() => return Vec::new(),
+        None if case.log.server.is_none() => return None,
         None => stops(&missing),
     };
-    let (confidence, weight) = match &rank {
+    let (confidence, weight) = match rank {
         Some(rank) if complete && rank.left.is_some() => (Confidence::Likely, 40),
-        Some(rank) if rank.left.is_some_and(|(_, stage)| stage >= Stage::AfterLoad) => {
+        Some(rank) if rank.left.is_some_and(|left| left.stage >= Stage::AfterLoad) => {
             (Confidence::Possible, 40)
         }
         _ => (Confidence::Possible, 20),
@@ -34,21 +32,19 @@ pub(super) fn rule(case: &Case) -> Vec<Finding> {
     if !complete {
         finding = finding.because(format!("The log has no {}.", missing.join(", no ")));
     }
-    if let Some((event, _)) = last_line(case) {
+    let place = rank.and_then(|rank| rank.left).and_then(|left| left.place);
+    let line = place.and_then(|place| case.at(place)).or_else(|| case.events().next_back());
+    if let Some(event) = line {
         finding = finding.seen(event);
     }
-    vec![numbers(finding, rank.as_ref())]
-}
-
-fn last_line(case: &Case) -> Option<(&plimsoll_ingest::log::Event, ())> {
-    case.events().next_back().map(|event| (event, ()))
+    Some(numbers(finding, rank))
 }
 
 fn numbers(finding: Finding, rank: Option<&RankLedger>) -> Finding {
     let Some(rank) = rank else { return finding };
     let mut finding = finding;
-    if let Some((left, _)) = rank.left {
-        finding = finding.int("free_bytes", left.bytes);
+    if let Some(left) = rank.left {
+        finding = finding.int("free_bytes", left.bytes.bytes);
     }
     if let Some(tokens) = rank.pool.and_then(|pool| pool.tokens) {
         finding = finding.int("pool_tokens", i64::try_from(tokens).unwrap_or(i64::MAX));
@@ -62,7 +58,7 @@ fn numbers(finding: Finding, rank: Option<&RankLedger>) -> Finding {
 fn headline(case: &Case, rank: &RankLedger, missing: &[String]) -> String {
     let tokens = rank.pool.and_then(|pool| pool.tokens);
     let pool = tokens.map(|tokens| format!("a pool of {} tokens", group_thousands(tokens)));
-    let left = rank.left.map(|(left, stage)| format!("{left} left {}", stage.words()));
+    let left = rank.left.map(|left| format!("{} left {}", left.bytes, left.stage.words()));
     let used = used(case).map(|used| format!("at most {used:.0} % of it used"));
     let parts: Vec<String> = [left, pool, used].into_iter().flatten().collect();
     if parts.is_empty() {

@@ -3,28 +3,25 @@
 use plimsoll_core::device::MemoryKind;
 use plimsoll_core::units::group_thousands;
 
-use super::{activities, deciding, lives};
+use super::activities;
 use crate::{
-    Case, Cause, Confidence, Direction, Finding, Level, Lever, Move, Phase, reconstruct::RankLedger,
+    Case, Cause, Confidence, Direction, Finding, Level, Lever, Move, Phase,
+    reconstruct::RankLedger, study::Study,
 };
 
 /// Lines of the scheduler from which its peak says something about the load.
 const LINES: u64 = 100;
 
-pub(super) fn rule(case: &Case) -> Vec<Finding> {
-    if !lives(case) {
-        return Vec::new();
-    }
-    let Some(rank) = deciding(case).filter(|rank| shared(case, rank)) else { return Vec::new() };
+pub(super) fn find(study: &Study<'_>) -> Option<Finding> {
+    let case = study.case;
+    let rank = study.rank().filter(|rank| shared(case, rank))?;
     let usage = activities(case).map(|activity| activity.usage);
     let usage: Vec<_> = usage.filter(|usage| usage.count >= LINES).collect();
-    let Some(peak) = usage.iter().map(|usage| usage.most).reduce(f64::max) else {
-        return Vec::new();
-    };
-    let Some(tokens) = rank.pool.and_then(|pool| pool.tokens) else { return Vec::new() };
+    let peak = usage.iter().map(|usage| usage.most).reduce(f64::max)?;
+    let tokens = rank.pool.and_then(|pool| pool.tokens)?;
     // Twice the peak is room enough; a pool of less than that is not idle.
     if !(0.0..0.25).contains(&peak) {
-        return Vec::new();
+        return None;
     }
     let enough = (tokens as f64 * peak * 2.0).ceil() as u64;
     let headline = format!(
@@ -44,10 +41,10 @@ pub(super) fn rule(case: &Case) -> Vec<Finding> {
         (fraction < what_if.fraction)
             .then(|| Lever::new(what_if.flag, Move::Lower).to(fraction).gives(gives))
     });
-    vec![match lever {
+    Some(match lever {
         Some(lever) => finding.set(lever),
         None => finding,
-    }]
+    })
 }
 
 /// One memory for host and device, or a device of which others held a tenth before loading.

@@ -4,35 +4,34 @@ use plimsoll_core::units::{Bytes, KIB, group_thousands};
 use plimsoll_ingest::log::Amount;
 use plimsoll_replay::plan::{Plan, PrefillTrial};
 
-use super::{deciding, largest_prefill, lives};
+use super::largest_prefill;
 use crate::{
     Case, Cause, Confidence, Direction, Finding, Level, Lever, Move, Phase,
-    planned::{DeviceKnown, Planned, planned},
+    planned::{DeviceKnown, Planned},
     reconstruct::{RankLedger, Stage, WhatIf},
+    study::Study,
 };
 
 /// Bytes that a prefill pass takes for each new token of a chunk, at the least: the smallest figure that public
 /// reports of large models show for one buffer alone (6.86 GiB for 131,072 tokens).
 const LEAST_PER_TOKEN: u64 = 56 * KIB;
 
-pub(super) fn rule(case: &Case) -> Vec<Finding> {
-    if !lives(case) {
-        return Vec::new();
-    }
-    let Some(rank) = deciding(case) else { return Vec::new() };
-    let Some((left, _)) = rank.left.filter(|(_, stage)| *stage >= Stage::AfterGraphs) else {
-        return Vec::new();
-    };
-    if served_a_chunk(case, &rank) {
+pub(super) fn find(study: &Study<'_>) -> Option<Finding> {
+    let rank = study.rank()?;
+    let last = rank.left.filter(|left| left.stage >= Stage::AfterGraphs)?;
+    let left = last.bytes;
+    if served_a_chunk(study.case, rank) {
         // What was served outranks what is estimated.
-        return Vec::new();
+        return None;
     }
-    let plans = planned(case, &rank);
-    let found = match plans.first() {
-        Some(first) => judged(&rank, left, &plans, first),
-        None => unknown_model(&rank, left),
-    };
-    found.map(|finding| with_lines(case, finding, left)).into_iter().collect()
+    let finding = match study.plans.first() {
+        Some(first) => judged(rank, left, &study.plans, first),
+        None => unknown_model(rank, left),
+    }?;
+    Some(match last.place.and_then(|place| study.case.at(place)) {
+        Some(event) => finding.seen(event),
+        None => finding,
+    })
 }
 
 /// Whether a prefill pass of a whole chunk has passed.
@@ -71,8 +70,11 @@ fn judged(rank: &RankLedger, left: Amount, plans: &[Planned], first: &Planned) -
              it back.",
         );
     if first.known == DeviceKnown::Fits {
-        let name = &first.device.name;
-        finding = finding.sum(format!("no line names the device: judged as {name}, which fits"));
+        let names: Vec<&str> = plans.iter().map(|planned| &*planned.device.name).collect();
+        let names = names.join(", or ");
+        finding = finding.sum(format!(
+            "no line names the device; this much memory have: {names}; figures of the first"
+        ));
     }
     finding = finding.sum(format!("{left} left − {need} for {what} < 0"));
     Some(levers(finding, rank, &first.plan, need))
@@ -152,14 +154,4 @@ fn finding(headline: String, level: Level, confidence: Confidence, left: Amount)
         .sure(confidence, 60)
         .fraction(Direction::Lower)
         .int("free_after_graphs_bytes", left.bytes)
-}
-
-/// The line that prints what is left.
-fn with_lines(case: &Case, finding: Finding, left: Amount) -> Finding {
-    let text = format!("{:.2}", left.as_gib());
-    let line = case.sglang().rfind(|(event, _)| event.text.contains(&text));
-    match line {
-        Some((event, _)) => finding.seen(event),
-        None => finding,
-    }
 }

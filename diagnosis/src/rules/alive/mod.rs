@@ -5,28 +5,31 @@ mod falling;
 mod healthy;
 mod idle;
 mod margin;
+mod one_request;
 mod proven;
 
-use super::Rule;
-use crate::{
-    Case,
-    reconstruct::{RankLedger, ledgers},
-};
 use plimsoll_ingest::log::{Activity, Server};
 
-/// The rules of this family.
-pub(super) const RULES: &[Rule] =
-    &[margin::rule, falling::rule, context::rule, healthy::rule, proven::rule, idle::rule];
+use crate::{Case, Finding, study::Study};
 
-/// Whether there is something to say about a living server: one whose rules are known, and no line says
-/// that it died.
-fn lives(case: &Case) -> bool {
-    matches!(case.server(), Some(Server::Sglang | Server::Vllm)) && !case.died()
+/// What is said of a living server besides that nothing is wrong.
+pub(super) fn findings(study: &Study<'_>) -> Vec<Finding> {
+    if !lives(study.case) {
+        return Vec::new();
+    }
+    let rules =
+        [margin::find, one_request::find, falling::find, context::find, proven::find, idle::find];
+    rules.iter().filter_map(|find| find(study)).collect()
 }
 
-/// The rank that decides.
-fn deciding(case: &Case) -> Option<RankLedger> {
-    ledgers(case).into_iter().next()
+/// Nothing is wrong; asked for when no rule of any family says otherwise.
+pub(super) fn healthy(study: &Study<'_>) -> Option<Finding> {
+    lives(study.case).then(|| healthy::find(study)).flatten()
+}
+
+/// A server whose rules are known, and of which no line says that it died.
+fn lives(case: &Case) -> bool {
+    matches!(case.server(), Some(Server::Sglang | Server::Vllm)) && !case.died()
 }
 
 /// Activity of the last start, of all ranks.

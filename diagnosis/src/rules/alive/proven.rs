@@ -3,18 +3,24 @@
 use plimsoll_core::units::group_thousands;
 use plimsoll_ingest::log::{Sglang, Vllm};
 
-use super::{activities, deciding, largest_prefill, lives};
+use super::{activities, largest_prefill};
+use crate::study::Study;
 use crate::{Case, Cause, Confidence, Finding, Level, Lever, Move, Phase};
 
-pub(super) fn rule(case: &Case) -> Vec<Finding> {
-    if !lives(case) || !ready(case) {
-        return Vec::new();
+pub(super) fn find(study: &Study<'_>) -> Option<Finding> {
+    let case = study.case;
+    let chunk = study.rank().and_then(|rank| rank.limits.chunk)?;
+    if !ready(case) {
+        return None;
     }
-    let Some(chunk) = deciding(case).and_then(|rank| rank.limits.chunk) else { return Vec::new() };
     let largest = largest_prefill(case).unwrap_or(0);
     // Half a chunk shows the order of what a whole one needs.
     if chunk == 0 || largest >= chunk / 2 {
-        return Vec::new();
+        return None;
+    }
+    // Batches ran whose prefill lines the log does not have.
+    if largest == 0 && activities(case).any(|activity| activity.running.most > 0.0) {
+        return None;
     }
     let answered: u64 = activities(case).map(|activity| activity.answered).sum();
     let probes: u64 = activities(case).map(|activity| activity.probes).sum();
@@ -40,7 +46,7 @@ pub(super) fn rule(case: &Case) -> Vec<Finding> {
     let proof = Lever::new("--skip-server-warmup", Move::Unset)
         .gives("at least one request before the server says it is ready");
     let skips = case.arg("skip_server_warmup") == Some("True");
-    vec![if skips { finding.set(proof) } else { finding }]
+    Some(if skips { finding.set(proof) } else { finding })
 }
 
 fn ready(case: &Case) -> bool {

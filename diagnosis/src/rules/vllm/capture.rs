@@ -6,7 +6,7 @@ use plimsoll_ingest::log::{Amount, Event, Kind, TorchOom, Vllm};
 use super::figures::Figures;
 use super::levers::{self, UTILIZATION};
 use super::settings::Settings;
-use crate::{Case, Cause, Confidence, Direction, Finding, Lever, Level, Move, Phase};
+use crate::{Case, Cause, Confidence, Direction, Finding, Level, Lever, Move, Phase};
 
 /// Bytes of a row's entry in the sampler's sort: a float32 copy and int64 indices.
 const SORT_ENTRY: i64 = 12;
@@ -52,7 +52,11 @@ pub(super) fn sampler(case: &Case) -> Vec<Finding> {
     vec![
         finding
             .set(levers::lower(&settings, &figures, missing))
-            .useless(UTILIZATION, Some(Move::Raise), "less stays outside the budget, where this was asked for")
+            .useless(
+                UTILIZATION,
+                Some(Move::Raise),
+                "less stays outside the budget, where this was asked for",
+            )
             .useless(
                 "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
                 Some(Move::Set),
@@ -62,7 +66,8 @@ pub(super) fn sampler(case: &Case) -> Vec<Finding> {
 }
 
 fn headline(rows: Option<u64>, oom: Option<&TorchOom>) -> String {
-    let rows = rows.map_or("its dummy requests".to_owned(), |rows| format!("{rows} dummy requests"));
+    let rows =
+        rows.map_or("its dummy requests".to_owned(), |rows| format!("{rows} dummy requests"));
     match oom.and_then(|oom| oom.requested.zip(oom.free)) {
         Some((asked, free)) => {
             format!("sampling {rows} at warm-up asked for {asked}, {free} were free")
@@ -117,10 +122,12 @@ fn lora_doubles(settings: &Settings, case: &Case) -> Option<String> {
 }
 
 fn captured(case: &Case) -> Option<u64> {
-    case.vllm().filter_map(|(_, line)| match line {
-        Vllm::Capturing { progress: Some((_, all)), .. } => Some(*all),
-        _ => None,
-    }).max()
+    case.vllm()
+        .filter_map(|(_, line)| match line {
+            Vllm::Capturing { progress: Some((_, all)), .. } => Some(*all),
+            _ => None,
+        })
+        .max()
 }
 
 /// LoRA, and the log ends in the middle of capture or right behind it: graphs that the budget does not hold.
@@ -180,7 +187,8 @@ pub(super) fn graphs_above_estimate(case: &Case) -> Vec<Finding> {
     let over = actual - estimated;
     let settings = Settings::of(case);
     // Text models miss by a few tenths of a GiB either way; the margin of the budget is there for it.
-    let tolerated = settings.total.map_or(GIB as i64 / 2, |total| (total.bytes / 100).max(GIB as i64 / 2));
+    let tolerated =
+        settings.total.map_or(GIB as i64 / 2, |total| (total.bytes / 100).max(GIB as i64 / 2));
     if over.bytes <= tolerated {
         return Vec::new();
     }
@@ -199,7 +207,9 @@ fn above_estimate(
         "outside-pool-too-small",
         Cause::GraphsOrWorkspace,
         Phase::Capture,
-        format!("graphs took {actual}, {over} more than the {estimated} that the pool was sized by"),
+        format!(
+            "graphs took {actual}, {over} more than the {estimated} that the pool was sized by"
+        ),
     )
     .level(Level::Warning)
     .also(&[Cause::Encoder])

@@ -52,7 +52,9 @@ impl<'a> Figures<'a> {
             Vllm::FreeAtStart { free, .. } => self.free_at_start = Some((*free, event)),
             Vllm::LoadEnd { weights } => self.weights = Some((*weights, event)),
             Vllm::AvailableKv { amount } => self.kv = least(self.kv, (*amount, event)),
-            Vllm::Profile { weights, non_torch, activation_peak, kv, peak_torch, initial, .. } => {
+            Vllm::Profile {
+                weights, non_torch, activation_peak, kv, peak_torch, initial, ..
+            } => {
                 self.weights = seen(*weights).or(self.weights);
                 self.non_torch = seen(*non_torch).or(self.non_torch);
                 // The oldest form prints weights and peak together; what was in use before is the weights.

@@ -48,7 +48,9 @@ pub(super) fn raise(settings: &Settings, missing: Option<Amount>) -> Lever {
                 more / GIB as f64
             ))
         }
-        (Some(_), ..) => lever.gives(format!("{missing} are missing: more than the scale has left")),
+        (Some(_), ..) => {
+            lever.gives(format!("{missing} are missing: more than the scale has left"))
+        }
         _ => lever.gives(format!(
             "the fraction in force + {missing} ÷ the device's memory, which the log does not print"
         )),
@@ -76,10 +78,9 @@ pub(super) fn lower(settings: &Settings, figures: &Figures<'_>, missing: Option<
         .cell()
         .map(|cell| format!(", {} fewer in the pool", tokens((freed / cell) as u64)))
         .unwrap_or_default();
-    lever.to(format!("{fraction:.2}")).gives(format!(
-        "{:.2} GiB more outside the budget{lost}",
-        freed / GIB as f64
-    ))
+    lever
+        .to(format!("{fraction:.2}"))
+        .gives(format!("{:.2} GiB more outside the budget{lost}", freed / GIB as f64))
 }
 
 /// A pinned pool is lowered itself: the fraction has no part in it.

@@ -1,11 +1,15 @@
 //! vLLM: why it refused to start, died or preempts.
 
 mod capture;
+mod crash;
 mod figures;
 mod levers;
+mod machine;
 mod no_blocks;
+mod remedy;
 mod serving;
 mod settings;
+mod stage;
 mod start;
 mod too_long;
 
@@ -19,6 +23,7 @@ pub(super) const RULES: &[Rule] = &[
     too_long::too_long,
     capture::sampler,
     serving::encoder_worst,
+    crash::allocation,
     serving::workspace_locked,
     start::swap_space,
     start::not_memory,

@@ -144,7 +144,10 @@ fn evidence(
     {
         let share = missing.bytes as f64 / total.bytes as f64;
         finding = finding
-            .sum(format!("{now} + {missing} ÷ {total} = {:.4}: the fraction with an empty pool", now + share))
+            .sum(format!(
+                "{now} + {missing} ÷ {total} = {:.4}: the fraction with an empty pool",
+                now + share
+            ))
             .float("gpu_memory_utilization_floor", now + share);
     }
     if let Some(missing) = missing {

@@ -6,7 +6,7 @@ use plimsoll_ingest::log::Vllm;
 use super::figures::Figures;
 use super::levers::{self, UTILIZATION};
 use super::settings::Settings;
-use crate::{Case, Cause, Confidence, Direction, Finding, Lever, Level, Move, Phase};
+use crate::{Case, Cause, Confidence, Direction, Finding, Level, Lever, Move, Phase};
 
 /// Preemptions below this are noise of a full pool, not a storm: vLLM prints every fiftieth.
 const STORM: u64 = 50;
@@ -214,7 +214,9 @@ pub(super) fn workspace_locked(case: &Case) -> Vec<Finding> {
     let Some((event, required, current)) = locked else { return Vec::new() };
     let headline = match (required, current) {
         (Some(required), Some(current)) => {
-            format!("a workspace of {current} had to grow to {required} after warm-up had fixed its size")
+            format!(
+                "a workspace of {current} had to grow to {required} after warm-up had fixed its size"
+            )
         }
         _ => "a workspace had to grow after warm-up had fixed its size".to_owned(),
     };

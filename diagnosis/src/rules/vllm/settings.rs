@@ -63,8 +63,7 @@ impl Settings {
         settings.generation = generation(case, settings.generation, settings.version);
         settings.total = case.capacity();
         let default = || Some(settings.rules()?.default_utilization);
-        settings.utilization =
-            printed_utilization(case).or(settings.utilization).or_else(default);
+        settings.utilization = printed_utilization(case).or(settings.utilization).or_else(default);
         settings
     }
 

@@ -4,7 +4,7 @@ use plimsoll_ingest::log::{Amount, Event, Refused, Vllm};
 
 use super::levers::{self, KV_BYTES, UTILIZATION, down};
 use super::settings::Settings;
-use crate::{Case, Cause, Confidence, Direction, Finding, Lever, Level, Move, Phase};
+use crate::{Case, Cause, Confidence, Direction, Finding, Level, Lever, Move, Phase};
 
 /// What an engine leaves at least to the context and libraries of a device that it has alone.
 const OWN_CONTEXT: f64 = 0.03;
@@ -99,7 +99,9 @@ pub(super) fn free_grew(case: &Case) -> Vec<Finding> {
     .useless(UTILIZATION, None, "the readings, not the budget, are what fails");
     if let (Some(before), Some(after), Some(freed)) = (initial, current, freed) {
         finding = finding
-            .sum(format!("{after} free after − {before} free before = {freed} given back by others"))
+            .sum(format!(
+                "{after} free after − {before} free before = {freed} given back by others"
+            ))
             .int("freed_bytes", freed.bytes);
     }
     vec![finding]
@@ -114,9 +116,9 @@ pub(super) fn swap_space(case: &Case) -> Vec<Finding> {
         let (asked, host) = (asked.unwrap_or_default(), host.unwrap_or_default());
         let level = if *refused == Refused::Yes { Level::Error } else { Level::Warning };
         let share = 100.0 * asked.bytes as f64 / host.bytes.max(1) as f64;
-        let lever = Lever::new("--swap-space", Move::Lower)
-            .to(0)
-            .gives(format!("{asked} of host memory; only preempted requests of the first engine use it"));
+        let lever = Lever::new("--swap-space", Move::Lower).to(0).gives(format!(
+            "{asked} of host memory; only preempted requests of the first engine use it"
+        ));
         found.push(
             Finding::new(
                 "host-memory",
@@ -199,9 +201,8 @@ pub(super) fn prompt_too_long(case: &Case) -> Vec<Finding> {
         _ => None,
     });
     let Some((event, limit, asked)) = refused else { return Vec::new() };
-    let asked = asked.map_or("a request".to_owned(), |asked| {
-        format!("a request of {}", levers::tokens(asked))
-    });
+    let asked = asked
+        .map_or("a request".to_owned(), |asked| format!("a request of {}", levers::tokens(asked)));
     vec![
         Finding::new(
             "not-memory",

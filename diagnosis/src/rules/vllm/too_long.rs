@@ -69,8 +69,13 @@ fn read<'a>(event: &'a Event, line: &Vllm, figures: &Figures<'_>) -> Option<Refu
 
 /// What took the pool: the profile run, if without it the request would fit; a neighbour, if others held
 /// memory that this release charges to itself; else the pool is simply too small.
-fn judge(settings: &Settings, figures: &Figures<'_>, refusal: &Refusal<'_>) -> (&'static str, Cause) {
-    if let (Some(peak), Some(missing)) = (long_profile(settings, figures, refusal), refusal.missing())
+fn judge(
+    settings: &Settings,
+    figures: &Figures<'_>,
+    refusal: &Refusal<'_>,
+) -> (&'static str, Cause) {
+    if let (Some(peak), Some(missing)) =
+        (long_profile(settings, figures, refusal), refusal.missing())
         && peak.bytes > missing.bytes
     {
         return ("profile-run-peak", Cause::ProfileRunPeak);
@@ -83,7 +88,11 @@ fn judge(settings: &Settings, figures: &Figures<'_>, refusal: &Refusal<'_>) -> (
 
 /// What chunked prefill would take off the profile run: the first engine runs `max_model_len` tokens at once
 /// without it. In the second engine, a peak that a batch of 2,048 would not have.
-fn long_profile(settings: &Settings, figures: &Figures<'_>, refusal: &Refusal<'_>) -> Option<Amount> {
+fn long_profile(
+    settings: &Settings,
+    figures: &Figures<'_>,
+    refusal: &Refusal<'_>,
+) -> Option<Amount> {
     let peak = figures.peak?.0;
     let profiled = if settings.is_v0() {
         let length = refusal.length?;
@@ -92,8 +101,9 @@ fn long_profile(settings: &Settings, figures: &Figures<'_>, refusal: &Refusal<'_
     } else {
         settings.max_num_batched_tokens?
     };
-    (profiled > CHUNKED)
-        .then(|| Amount::exact((peak.bytes as f64 * (1.0 - CHUNKED as f64 / profiled as f64)) as i64))
+    (profiled > CHUNKED).then(|| {
+        Amount::exact((peak.bytes as f64 * (1.0 - CHUNKED as f64 / profiled as f64)) as i64)
+    })
 }
 
 /// Others' memory that is charged to this instance: V1 before 0.10 takes all that is used on the device.
@@ -141,11 +151,13 @@ fn finding(settings: &Settings, figures: &Figures<'_>, refusal: &Refusal<'_>) ->
 fn headline(refusal: &Refusal<'_>) -> String {
     let length = refusal.length.map_or("max_model_len".to_owned(), levers::tokens);
     match (refusal.needed, refusal.available) {
-        (Some(needed), Some(available)) => format!(
-            "one request of {length} needs {needed} of KV cache, the pool has {available}"
-        ),
+        (Some(needed), Some(available)) => {
+            format!("one request of {length} needs {needed} of KV cache, the pool has {available}")
+        }
         _ => match refusal.fits {
-            Some(fits) => format!("one request of {length} does not fit a pool of {}", levers::tokens(fits)),
+            Some(fits) => {
+                format!("one request of {length} does not fit a pool of {}", levers::tokens(fits))
+            }
             None => format!("one request of {length} does not fit the pool"),
         },
     }
@@ -177,7 +189,8 @@ fn sums(
             .int("missing_bytes", missing.bytes);
         if let Some(length) = refusal.length.filter(|length| *length > 0) {
             let cell = needed.bytes as f64 / length as f64;
-            finding = finding.sum(format!("{needed} ÷ {} = {cell:.0} B a token", levers::tokens(length)));
+            finding =
+                finding.sum(format!("{needed} ÷ {} = {cell:.0} B a token", levers::tokens(length)));
         }
     }
     for (_, event) in [figures.weights, figures.peak, figures.kv].into_iter().flatten() {
@@ -200,11 +213,12 @@ fn sums(
 fn profile_levers(finding: Finding, settings: &Settings, figures: &Figures<'_>) -> Finding {
     if settings.is_v0() && settings.chunked_prefill != Some(true) {
         let peak = figures.peak.map_or(String::new(), |(peak, _)| format!(" instead of {peak}"));
-        return finding.set(
-            Lever::new("--enable-chunked-prefill", Move::Set)
-                .gives(format!("a profile run of max_num_batched_tokens tokens{peak}")),
-        )
-        .set(Lever::new("--max-num-batched-tokens", Move::Set).to(CHUNKED));
+        return finding
+            .set(
+                Lever::new("--enable-chunked-prefill", Move::Set)
+                    .gives(format!("a profile run of max_num_batched_tokens tokens{peak}")),
+            )
+            .set(Lever::new("--max-num-batched-tokens", Move::Set).to(CHUNKED));
     }
     finding.set(levers::smaller_batch(settings, figures))
 }

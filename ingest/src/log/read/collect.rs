@@ -15,7 +15,9 @@ use super::{
     devices, frequent, llama_cpp, lmdeploy, ollama, sglang, system, tensorrt_llm, tgi, torch,
     version, vllm,
 };
-use crate::log::{Event, ExceptionText, Frame, Kind, Log, Rank, Server, System, TorchOom};
+use crate::log::{
+    Event, ExceptionText, Frame, Kind, Log, Rank, Server, Sglang, System, TorchOom, Vllm,
+};
 
 /// Ranks that are told apart.
 const RANKS: usize = 4096;
@@ -95,59 +97,50 @@ impl Collector {
     /// Reads a piece of a line.
     pub(super) fn piece(&mut self, piece: &Piece<'_>, name: &str) {
         self.line = piece.line;
-        let bytes = plain(piece.bytes);
         let Some(filter) = self.filter else { return };
-        let readers = filter.readers(&bytes);
         if piece.skipped > 0 {
-            self.odd(format!(
-                "{name}:{}: a line of {} bytes was cut",
-                piece.line,
-                piece.bytes.len() as u64 + piece.skipped
-            ));
+            let length = piece.bytes.len() as u64 + piece.skipped;
+            self.odd(format!("{name}:{}: a line of {length} bytes was cut", piece.line));
         }
-        if readers == Readers::NONE && !self.tracebacks.any() && !self.command.is_open() {
+        let bytes = plain(piece.bytes);
+        let wanted = self.tracebacks.any() || self.command.is_open() || filter.wants(&bytes);
+        if !wanted {
             return;
         }
-        let text = match String::from_utf8_lossy(&bytes) {
-            Cow::Borrowed(text) => Cow::Borrowed(text),
-            Cow::Owned(text) => {
-                self.odd(format!("{name}: some bytes are no UTF-8"));
-                Cow::Owned(text)
-            }
-        };
+        let text = String::from_utf8_lossy(&bytes);
+        if matches!(text, Cow::Owned(_)) {
+            self.odd(format!("{name}: some bytes are no UTF-8"));
+        }
         if text.trim_start().starts_with('{')
             && let Some((message, stamp)) = json_message(&text)
         {
             for line in message.lines() {
-                let readers = filter.readers(line.as_bytes());
-                self.text(line, readers, stamp);
+                self.text(line, filter, stamp);
             }
             return;
         }
-        self.text(&text, readers, None);
+        self.text(&text, filter, None);
     }
 
-    fn text(&mut self, text: &str, readers: Readers, stamp: Option<Stamp>) {
+    fn text(&mut self, text: &str, filter: &Filter, stamp: Option<Stamp>) {
         let mut bare = undress(text);
         bare.stamp = bare.stamp.or(stamp);
         if let Some(process) = bare.process {
             bare.rank.worker = self.worker(process);
         }
-        if readers.has(Readers::FREQUENT) && self.frequent(&bare) {
+        if filter.is_frequent(text.as_bytes()) && self.frequent(&bare) {
             return;
         }
+        let readers = filter.readers(text.as_bytes());
         if self.command.is_open() || readers.has(Readers::COMMAND) {
             self.pasted(bare.text);
         }
         let seconds = bare.stamp.and_then(|stamp| self.seconds(stamp));
         match self.tracebacks.take(bare.rank, bare.tagged, bare.text, self.redact) {
             Part::Alien => self.facts(&bare, readers, seconds, Vec::new()),
-            Part::Taken => {
-                // The head of a traceback may stand behind a line of its own: `Scheduler hit an exception: Traceback…`.
-                if !bare.text.starts_with([' ', '\t']) {
-                    self.facts(&bare, readers, seconds, Vec::new());
-                }
-            }
+            // The head of a traceback may stand behind words of its own: `Scheduler hit an exception: …`.
+            Part::Taken if bare.text.starts_with([' ', '\t']) => {}
+            Part::Taken => self.facts(&bare, readers, seconds, Vec::new()),
             Part::Ended(rank, frames) => {
                 self.tell_by_frames(&frames);
                 bare.rank = rank;
@@ -306,9 +299,9 @@ impl Collector {
 
     fn redact_kind(&self, kind: &mut Kind) {
         let args = match kind {
-            Kind::Sglang(crate::log::Sglang::ServerArgs(args)) => args,
-            Kind::Vllm(crate::log::Vllm::Args(args)) => args,
-            Kind::Sglang(crate::log::Sglang::CaptureFailed { text }) => {
+            Kind::Sglang(Sglang::ServerArgs(args)) => args,
+            Kind::Vllm(Vllm::Args(args)) => args,
+            Kind::Sglang(Sglang::CaptureFailed { text }) => {
                 *text = self.redact.cut(text, MESSAGE);
                 return;
             }
@@ -320,15 +313,13 @@ impl Collector {
     }
 
     fn event(&mut self, bare: &Undressed<'_>, seconds: Option<u64>, kind: Kind) {
-        match server_of(&kind) {
+        if kind == Kind::Vllm(Vllm::Ready) {
             // uvicorn's words, whoever runs it.
-            Some(Server::Vllm) if matches!(kind, Kind::Vllm(crate::log::Vllm::Ready)) => {
-                if self.server() == Some(Server::Sglang) {
-                    return;
-                }
+            if self.server() == Some(Server::Sglang) {
+                return;
             }
-            Some(server) => self.tell(server, 1),
-            None => {}
+        } else if let Some(server) = server_of(&kind) {
+            self.tell(server, 1);
         }
         self.know(bare.rank);
         let start = self.starts.take(bare.rank, &kind);
@@ -338,8 +329,7 @@ impl Collector {
             return;
         }
         match &kind {
-            Kind::Sglang(crate::log::Sglang::ServerArgs(args))
-            | Kind::Vllm(crate::log::Vllm::Args(args)) => {
+            Kind::Sglang(Sglang::ServerArgs(args)) | Kind::Vllm(Vllm::Args(args)) => {
                 if start > self.starts.args_of {
                     self.log.args.clear();
                     self.starts.args_of = start;

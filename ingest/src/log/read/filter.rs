@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
+use memchr::memmem::Finder;
 
 use super::{
     command, devices, frequent, llama_cpp, lmdeploy, ollama, sglang, system, tensorrt_llm, tgi,
@@ -14,8 +15,6 @@ use super::{
 pub(super) struct Readers(u16);
 
 impl Readers {
-    pub(super) const NONE: Self = Self(0);
-    pub(super) const FREQUENT: Self = Self(1);
     pub(super) const SGLANG: Self = Self(1 << 1);
     pub(super) const TORCH: Self = Self(1 << 2);
     pub(super) const SYSTEM: Self = Self(1 << 3);
@@ -42,6 +41,7 @@ impl Readers {
 
 /// The automaton over every parser's words.
 pub(super) struct Filter {
+    frequent: Vec<Finder<'static>>,
     words: AhoCorasick,
     readers: Vec<Readers>,
 }
@@ -54,8 +54,7 @@ impl Filter {
     }
 
     fn build() -> Option<Self> {
-        let tables: [(Readers, &[&str]); 14] = [
-            (Readers::FREQUENT, frequent::WORDS),
+        let tables: [(Readers, &[&str]); 13] = [
             (Readers::SGLANG, sglang::WORDS),
             (Readers::TORCH, torch::WORDS),
             (Readers::SYSTEM, system::WORDS),
@@ -84,12 +83,24 @@ impl Filter {
             .ascii_case_insensitive(true)
             .build(patterns)
             .ok()?;
-        Some(Self { words, readers })
+        let frequent = frequent::WORDS.iter().map(Finder::new).collect();
+        Some(Self { frequent, words, readers })
+    }
+
+    /// Whether the line is one of those that a serving server writes all the time; most lines of a long log are.
+    /// That a word of them stands in the line is no proof.
+    pub(super) fn is_frequent(&self, line: &[u8]) -> bool {
+        self.frequent.iter().any(|word| word.find(line).is_some())
+    }
+
+    /// Whether any parser wants the line.
+    pub(super) fn wants(&self, line: &[u8]) -> bool {
+        self.is_frequent(line) || self.words.is_match(line)
     }
 
     /// Every parser of which a word stands in the line.
     pub(super) fn readers(&self, line: &[u8]) -> Readers {
-        let mut found = Readers::NONE;
+        let mut found = Readers::default();
         for hit in self.words.find_overlapping_iter(line) {
             if let Some(reader) = self.readers.get(hit.pattern().as_usize()) {
                 found = found.with(*reader);

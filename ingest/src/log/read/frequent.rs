@@ -1,5 +1,7 @@
 //! The lines that a serving server writes all the time: counted, not kept.
 
+use memchr::memmem;
+
 use super::fields::{float, uint};
 use crate::log::{Activity, Server, Spread};
 
@@ -26,24 +28,25 @@ pub(super) enum Line<'a> {
 
 /// What the line is; `None` for one that only holds the words.
 pub(super) fn classify(text: &str) -> Option<Line<'_>> {
-    let at = |words: &str| text.find(words).and_then(|at| text.get(at..));
+    let at = |words: &str| text.get(memmem::find(text.as_bytes(), words.as_bytes())?..);
     if let Some(rest) = at("Decode batch") {
-        return rest.contains("#running-req").then_some(Line::Decode(rest));
+        return rest.contains('#').then_some(Line::Decode(rest));
     }
     if let Some(rest) = at("Prefill batch") {
-        return rest.contains("#new-seq").then_some(Line::Prefill(rest));
+        return rest.contains('#').then_some(Line::Prefill(rest));
     }
-    if let Some(start) = text.find("Avg ").filter(|_| text.contains("Avg generation throughput")) {
+    if at("Avg generation throughput").is_some() {
+        let start = text.find("Avg ")?;
         let (head, rest) = text.split_at(start);
         let engine =
             head.trim_end().trim_end_matches(':').rsplit(' ').next().and_then(|n| n.parse().ok());
-        return rest.contains("Running:").then_some(Line::Statistics(rest, engine));
+        return at("Running:").map(|_| Line::Statistics(rest, engine));
     }
     access(text)
 }
 
 fn access(text: &str) -> Option<Line<'_>> {
-    let at = text.find(" HTTP/1.")?;
+    let at = memmem::find(text.as_bytes(), b" HTTP/1.")?;
     let (request, rest) = text.split_at(at);
     let status = uint(rest.get(" HTTP/1.1".len()..)?.trim_start_matches(['"', ' ']))?;
     if status != 200 {
@@ -99,18 +102,54 @@ impl Line<'_> {
 
 /// Every `key: value` of a line; the key is what stands after its last `#` or comma.
 fn pairs(text: &str, mut take: impl FnMut(&str, &str)) {
-    let mut rest = text;
-    while let Some((key, after)) = rest.split_once(": ") {
-        let key = key.rsplit(['#', ',']).next().unwrap_or(key).trim_start();
-        take(key, after);
-        rest = after;
+    let bytes = text.as_bytes();
+    let mut from = 0;
+    for at in memchr::memchr_iter(b':', bytes) {
+        if bytes.get(at + 1) != Some(&b' ') {
+            continue;
+        }
+        let Some(key) = text.get(from..at) else { continue };
+        let start = memchr::memrchr2(b'#', b',', key.as_bytes()).map_or(0, |mark| mark + 1);
+        let (key, value) = (key.get(start..), text.get(at + 2..));
+        if let (Some(key), Some(value)) = (key, value) {
+            take(key.trim_start_matches(' '), value);
+        }
+        from = at + 2;
     }
 }
 
+/// The number at the beginning: a few digits with a point are exact in whole numbers, all else is parsed.
+fn number(text: &str) -> Option<f64> {
+    const POWERS: [f64; 16] =
+        [1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
+    let (mut whole, mut digits, mut point) = (0_u64, 0_usize, None);
+    for byte in text.bytes() {
+        match byte {
+            b'0'..=b'9' if digits < 15 => {
+                whole = whole * 10 + u64::from(byte - b'0');
+                digits += 1;
+            }
+            b'.' if point.is_none() => point = Some(digits),
+            b'0'..=b'9' | b'-' | b'+' => return float(text),
+            _ => break,
+        }
+    }
+    if digits == 0 {
+        return None;
+    }
+    let decimals = point.map_or(0, |point| digits - point);
+    Some(whole as f64 / POWERS.get(decimals)?)
+}
+
 fn add(spread: &mut Spread, value: &str, line: u64) {
-    if let Some(value) = float(value) {
+    if let Some(value) = number(value) {
         spread.add(value, line);
     }
+}
+
+/// Adds to a sum of tokens.
+fn sum(sum: &mut u64, value: &str) {
+    *sum = sum.saturating_add(uint(value).unwrap_or(0));
 }
 
 fn prefill(key: &str, value: &str, line: u64, into: &mut Activity) {
@@ -118,13 +157,11 @@ fn prefill(key: &str, value: &str, line: u64, into: &mut Activity) {
         "new-seq" => add(&mut into.prefill_requests, value, line),
         "new-token" => {
             add(&mut into.prefill_tokens, value, line);
-            into.prefill_tokens_sum =
-                into.prefill_tokens_sum.saturating_add(uint(value).unwrap_or(0));
+            sum(&mut into.prefill_tokens_sum, value);
         }
         "cached-token" => {
             add(&mut into.cached_tokens, value, line);
-            into.cached_tokens_sum =
-                into.cached_tokens_sum.saturating_add(uint(value).unwrap_or(0));
+            sum(&mut into.cached_tokens_sum, value);
         }
         _ => shared(key, value, line, into),
     }
@@ -155,7 +192,7 @@ fn statistics(key: &str, value: &str, line: u64, into: &mut Activity) {
         "Waiting" | "Pending" => add(&mut into.queued, value, line),
         "Avg generation throughput" => add(&mut into.throughput, value, line),
         "GPU KV cache usage" => {
-            if let Some(percent) = float(value) {
+            if let Some(percent) = number(value) {
                 into.usage.add(percent / 100.0, line);
             }
         }

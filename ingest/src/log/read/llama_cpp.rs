@@ -3,7 +3,7 @@
 
 use super::fields::{after, uint, uint_after};
 use super::scan::{Known, amount, amount_after, between, bytes_after, read_by, words};
-use crate::log::{Amount, LlamaCpp};
+use crate::log::LlamaCpp;
 
 const LINES: &[Known<LlamaCpp>; 28] = &[
     ("cudaMalloc failed", refused),
@@ -114,6 +114,7 @@ fn slots(line: &str) -> Option<LlamaCpp> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::Amount;
 
     #[test]
     fn refusals_keep_size_and_device() {

@@ -27,6 +27,9 @@ const CODE: usize = 160;
 /// Lines at the margin that a traceback outlives: other processes write between its lines.
 const FOREIGN: u8 = 16;
 
+/// Lines of any rank after which nothing more is expected of the open ones.
+const IDLE: u32 = 4096;
+
 /// What a line is to the tracebacks.
 pub(super) enum Part {
     /// Nothing.
@@ -52,6 +55,8 @@ pub(super) struct Tracebacks {
     last: Option<Rank>,
     /// Whose exception led to another, whose traceback is still to come.
     chained: Option<Rank>,
+    /// Lines since one was taken in.
+    idle: u32,
 }
 
 impl Tracebacks {
@@ -62,6 +67,16 @@ impl Tracebacks {
 
     /// Takes a line of `rank`; an untagged one may belong to the traceback that was written last.
     pub(super) fn take(&mut self, rank: Rank, tagged: bool, text: &str, redact: Redact) -> Part {
+        let part = self.sort(rank, tagged, text, redact);
+        self.idle = if matches!(part, Part::Alien) { self.idle + 1 } else { 0 };
+        if self.idle > IDLE {
+            self.open.clear();
+            self.idle = 0;
+        }
+        part
+    }
+
+    fn sort(&mut self, rank: Rank, tagged: bool, text: &str, redact: Redact) -> Part {
         let rank = match self.last {
             Some(last) if !tagged && self.open.contains_key(&last) => last,
             _ => rank,

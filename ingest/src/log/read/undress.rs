@@ -36,8 +36,8 @@ pub(super) fn undress(line: &str) -> Undressed<'_> {
         bare.text = rest;
     }
     bare.text = bare.text.trim_end();
-    if let Some(at) = bare.text.rfind(" [repeated ")
-        && bare.text.ends_with("across cluster]")
+    if bare.text.ends_with("across cluster]")
+        && let Some(at) = bare.text.rfind(" [repeated ")
     {
         bare.text = bare.text.get(..at).unwrap_or(bare.text);
     }
@@ -171,7 +171,7 @@ fn label(text: &str) -> Option<&str> {
 
 /// `name-1  | ` of docker compose.
 fn compose(text: &str) -> Option<&str> {
-    let name = text.bytes().take_while(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b)).count();
+    let name = text.bytes().take_while(|b| is_name(*b)).count();
     let rest = text.get(name..)?;
     let bar = rest.trim_start_matches(' ').strip_prefix('|')?;
     (name > 0 && rest.starts_with(' ')).then(|| one_blank(bar))
@@ -212,15 +212,23 @@ fn is_level(word: &str) -> bool {
 
 /// `gpu_worker.py:298]` of vLLM up to 0.7.
 fn place(text: &str) -> Option<&str> {
-    let (head, rest) = text.split_once("] ").or_else(|| Some((text.strip_suffix(']')?, "")))?;
-    is_place(head).then_some(rest)
+    let end = text.bytes().take_while(|b| is_name(*b) || *b == b':').count();
+    let (head, rest) = text.split_at(end);
+    if !is_place(head) {
+        return None;
+    }
+    Some(one_blank(rest.strip_prefix(']')?))
+}
+
+fn is_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"_./-".contains(&byte)
 }
 
 /// `server.log:123:` of grep over several files.
 fn grep(text: &str) -> Option<&str> {
-    let (file, rest) = text.split_once(':')?;
-    let log = [".log", ".txt", ".out", ".err"].iter().any(|end| file.ends_with(end));
-    if !log || file.contains(' ') {
+    let (file, rest) = text.split_at(text.bytes().take_while(|b| is_name(*b)).count());
+    let rest = rest.strip_prefix(':')?;
+    if ![".log", ".txt", ".out", ".err"].iter().any(|end| file.ends_with(end)) {
         return None;
     }
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
@@ -233,9 +241,7 @@ fn grep(text: &str) -> Option<&str> {
 /// `gpu_worker.py:298`.
 fn is_place(text: &str) -> bool {
     text.split_once(".py:").is_some_and(|(file, line)| {
-        !line.is_empty()
-            && line.bytes().all(|b| b.is_ascii_digit())
-            && file.bytes().all(|b| b.is_ascii_alphanumeric() || b"_./".contains(&b))
+        !line.is_empty() && line.bytes().all(|b| b.is_ascii_digit()) && file.bytes().all(is_name)
     })
 }
 

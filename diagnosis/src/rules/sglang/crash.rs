@@ -1,0 +1,433 @@
+//! An allocation failed: SGLang's flags for the shared judgement.
+
+use plimsoll_ingest::log::{Amount, Server};
+
+use super::levers::{FRACTION, Scale, fraction_text, gib};
+use super::settings::Settings;
+use super::start::Start;
+use crate::oom::{self, Artefact, Judgement, Part, Verdict, factor, size};
+use crate::{Case, Cause, Direction, Finding, Lever, Move, Phase};
+
+/// The failed allocation of a log that is SGLang's, or of nobody known.
+pub(super) fn allocation(case: &Case) -> Vec<Finding> {
+    if !matches!(case.server(), None | Some(Server::Sglang)) {
+        return Vec::new();
+    }
+    let Some(judged) = oom::first(case) else { return Vec::new() };
+    let settings = Settings::of(case);
+    let start = Start::of_rank(case, judged.event.rank);
+    let scene = Scene { settings: &settings, start: start.as_ref(), judged: &judged };
+    let verdict = scene.verdict();
+    let mut finding =
+        Finding::new(verdict.code, verdict.cause, verdict.phase, scene.headline(&verdict))
+            .also(&verdict.also)
+            .sure(verdict.confidence, verdict.weight)
+            .fraction(verdict.fraction)
+            .because(scene.because(&verdict))
+            .seen(judged.event);
+    finding.arithmetic = scene.arithmetic();
+    finding = scene.lines(finding);
+    finding = scene.levers(finding, &verdict);
+    vec![scene.no_help(finding, &verdict)]
+}
+
+/// What the failure is judged with.
+struct Scene<'a> {
+    settings: &'a Settings,
+    start: Option<&'a Start<'a>>,
+    judged: &'a Judgement<'a>,
+}
+
+impl Scene<'_> {
+    /// The shared verdict, with what only this start says.
+    fn verdict(&self) -> Verdict {
+        let mut verdict = Verdict::of(self.judged);
+        let starting = matches!(verdict.phase, Phase::Capture | Phase::Sizing);
+        if starting && self.mamba_copies_dominate() {
+            verdict.code = "mamba-state";
+            verdict.also.insert(0, verdict.cause);
+            verdict.cause = Cause::MambaState;
+        }
+        if starting
+            && self.settings.speculative.is_some()
+            && self.settings.since(5, 14) != Some(true)
+        {
+            verdict.also.push(Cause::DraftNotBudgeted);
+        }
+        if starting && self.table().is_some_and(|table| table > gib(2)) {
+            verdict.also.push(Cause::RequestTable);
+        }
+        if starting && self.settings.lora.yes() {
+            verdict.also.push(Cause::LoraBuffers);
+        }
+        if starting && self.settings.context.is_some_and(|context| context >= 500_000) {
+            verdict.also.push(Cause::GrowsWithContext);
+        }
+        if self.settings.hicache.yes() {
+            verdict.also.push(Cause::HostMemory);
+        }
+        verdict
+    }
+
+    /// Whether the copies of Mamba states for draft tokens outweigh the states themselves.
+    fn mamba_copies_dominate(&self) -> bool {
+        self.start.and_then(|start| start.mamba).is_some_and(|mamba| {
+            mamba.intermediate.bytes > 2 * mamba.states.bytes && mamba.intermediate.bytes > gib(4)
+        })
+    }
+
+    /// Bytes of the request-to-token table, where requests and context are known.
+    ///
+    /// Source: SGLang `ReqToTokenPool`: (requests + 1) × (context + 4) × 4 B.
+    fn table(&self) -> Option<i64> {
+        let requests = i64::try_from(self.settings.max_running?).ok()?;
+        let context = i64::try_from(self.settings.context?).ok()?;
+        requests.checked_add(1)?.checked_mul(context.checked_add(4)?)?.checked_mul(4)
+    }
+
+    fn headline(&self, verdict: &Verdict) -> String {
+        let accounts = &self.judged.accounts;
+        let what = match verdict.phase {
+            Phase::Load => "loading the weights failed",
+            Phase::Sizing => "making the pools failed",
+            Phase::Capture => "graph capture or a workspace before it failed",
+            Phase::Prefill => "a prefill pass failed",
+            Phase::Decode => "a decode pass failed",
+            Phase::Encoder => "the encoder of images or audio failed",
+            Phase::Host => "a host buffer failed",
+            _ => "an allocation failed",
+        };
+        let part = self.judged.part.map_or(String::new(), |part| format!(" in {}", part.words()));
+        let ranks = match self.judged.other_ranks {
+            0 => String::new(),
+            n => format!(" (and {n} more ranks)"),
+        };
+        match (accounts.requested, accounts.free) {
+            (Some(asked), Some(free)) => {
+                format!("{what}{part}: {} asked, {} free{ranks}", size(asked), size(free))
+            }
+            (Some(asked), None) => format!("{what}{part}: {} asked{ranks}", size(asked)),
+            _ => format!("{what}{part}: out of device memory{ranks}"),
+        }
+    }
+
+    fn because(&self, verdict: &Verdict) -> String {
+        let accounts = &self.judged.accounts;
+        let text = match verdict.cause {
+            Cause::SharedOrUnifiedMemory if accounts.others_decide() => {
+                let others = accounts.others.unwrap_or_default();
+                let zero = match accounts.artefact {
+                    Some(Artefact::ZeroInContainer) => {
+                        " `0 bytes in use` is what a container sees of its own process: not a figure."
+                    }
+                    _ => "",
+                };
+                return format!(
+                    "{} on this device belong to other programs, or to a server that is still going away.{zero}",
+                    size(others)
+                );
+            }
+            Cause::SharedOrUnifiedMemory => {
+                "The device counts more free than was asked and still refused: host and device share one \
+                 memory, or the system sets a limit of its own."
+            }
+            Cause::Fragmentation => {
+                "PyTorch holds enough idle memory for the request, but not in one piece."
+            }
+            Cause::ModelTooBig => "It died before anything but weights was there: they do not fit.",
+            Cause::LoadTimePeak => {
+                "Rewriting weights after they were read needs both forms at once: a peak, not the steady state."
+            }
+            Cause::DraftNotBudgeted => {
+                "In this release the draft model comes after the target's pool and has no part in the fraction."
+            }
+            Cause::MambaState => {
+                "Speculation keeps a copy of the state for every draft token of every slot, beside the states."
+            }
+            Cause::PromptLogprobs => {
+                "Log-probabilities of prompt tokens need a row of logits for every token of the chunk, in float: \
+                 more with every token, whatever the fraction."
+            }
+            Cause::GrowsWithContext => {
+                "The scores are chunk × context so far: they grow while a long prompt is read."
+            }
+            Cause::NeighbourDuringSizing => {
+                "The pool is sized from what was free a moment before: that memory was gone, or never there."
+            }
+            _ if accounts.much_outside_torch() => {
+                "Much of this process is not PyTorch's: communication buffers that come after the pool was sized."
+            }
+            _ => "What is outside the pool, 1 − fraction of the memory, was too little for this.",
+        };
+        text.to_owned()
+    }
+
+    fn arithmetic(&self) -> Vec<String> {
+        let accounts = &self.judged.accounts;
+        let mut lines = accounts.lines();
+        let Some(asked) = accounts.requested else { return lines };
+        if let (Some(context), Some(Part::Indexer)) = (self.settings.context, self.judged.part)
+            && let Some(rows) = factor::rows(asked, context, 4)
+        {
+            lines.push(rows.words(asked));
+        }
+        if let Some(vocabulary) = self.vocabulary_tells()
+            && let Some(rows) = factor::rows(asked, vocabulary, 4)
+        {
+            lines.push(rows.words(asked));
+        }
+        if let Some(chunk) = self.chunk_tells()
+            && let Some(per_token) = factor::bytes_per_token(asked, chunk)
+        {
+            lines.push(format!("{} = {chunk} tokens of a chunk × {per_token} B", size(asked)));
+        }
+        lines
+    }
+
+    /// The vocabulary, where the failure can be rows of logits: in frames of logits or sampling, or no frames at all.
+    fn vocabulary_tells(&self) -> Option<u64> {
+        let part = self.judged.part;
+        let logits = matches!(part, Some(Part::Logits | Part::PromptLogprobs | Part::Sampler));
+        let serving = !matches!(self.judged.phase, Phase::Load | Phase::Sizing | Phase::Capture);
+        let open = part.is_none() && serving && self.judged.oom.frames.is_empty();
+        if !logits && !open {
+            return None;
+        }
+        let name = self.settings.model.as_deref()?;
+        Some(plimsoll_catalog::models::find(name).ok()?.model.geometry.vocab_size)
+    }
+
+    /// The chunk, where the failure can be a prefill pass.
+    fn chunk_tells(&self) -> Option<u64> {
+        let serving = matches!(self.judged.phase, Phase::Prefill | Phase::Unknown);
+        let rows = matches!(self.judged.part, Some(Part::Sampler | Part::Logits | Part::Encoder));
+        let large = self.judged.accounts.requested.is_some_and(|a| a.bytes >= gib(1) / 4);
+        (serving && !rows && large).then_some(self.settings.chunk?)
+    }
+
+    /// Lines and numbers that the arithmetic rests on.
+    fn lines(&self, mut finding: Finding) -> Finding {
+        let accounts = &self.judged.accounts;
+        let numbers: [(&'static str, Option<Amount>); 6] = [
+            ("requested_bytes", accounts.requested),
+            ("free_bytes", accounts.free),
+            ("missing_bytes", accounts.missing),
+            ("capacity_bytes", accounts.capacity),
+            ("outside_torch_bytes", accounts.outside_torch),
+            ("others_bytes", accounts.others),
+        ];
+        for (name, value) in numbers {
+            if let Some(value) = value {
+                finding = finding.int(name, value.bytes);
+            }
+        }
+        if let Some((event, free)) = self.start.and_then(Start::last_free) {
+            finding = finding.seen(event).int("free_at_last_reading_bytes", free.bytes);
+        }
+        if let Some(mamba) = self.start.and_then(|s| s.mamba)
+            && self.mamba_copies_dominate()
+        {
+            finding = finding.seen(mamba.event).sum(format!(
+                "{} of copies for draft tokens beside {} of states",
+                size(mamba.intermediate),
+                size(mamba.states)
+            ));
+        }
+        if let Some(table) = self.table().filter(|table| *table > gib(1)) {
+            let (requests, context) = (self.settings.max_running, self.settings.context);
+            finding = finding.sum(format!(
+                "({} + 1) requests × ({} + 4) tokens × 4 B = {} of request table, outside the fraction",
+                requests.unwrap_or_default(),
+                context.unwrap_or_default(),
+                size(Amount::exact(table))
+            ));
+        }
+        if let Some(fraction) = self.settings.fraction {
+            finding = finding.float("mem_fraction_static", fraction);
+            let base = Scale::of(self.settings, self.start, accounts.capacity).base;
+            if let Some(base) = base
+                && finding.fraction == Direction::Lower
+            {
+                let outside = Amount::exact(((1.0 - fraction) * base.bytes as f64) as i64);
+                finding = finding.sum(format!(
+                    "{} × (1 − {}) = {} outside weights and pool",
+                    size(base),
+                    fraction_text(fraction),
+                    size(outside)
+                ));
+            }
+        }
+        finding
+    }
+
+    fn levers(&self, mut finding: Finding, verdict: &Verdict) -> Finding {
+        let accounts = &self.judged.accounts;
+        let scale = Scale::of(self.settings, self.start, accounts.capacity);
+        let fraction = scale.lower(accounts.missing);
+        let chunk = self.chunk_lever();
+        let before: Vec<Lever> = match verdict.cause {
+            Cause::GraphsOrWorkspace | Cause::AttentionWorkspace | Cause::MoeWorkspace => {
+                self.outside_levers(&fraction)
+            }
+            Cause::SamplerBuffers => {
+                vec![
+                    Lever::new("--max-running-requests", Move::Lower)
+                        .gives("a row of vocabulary × 4 B less for each, several times over"),
+                    fraction,
+                ]
+            }
+            Cause::GrowsWithContext => vec![
+                chunk.unwrap_or_else(|| Lever::new("--chunked-prefill-size", Move::Lower)),
+                Lever::new("--context-length", Move::Lower)
+                    .gives("bounds the scores of the longest prompt"),
+                fraction,
+            ],
+            Cause::PromptLogprobs => vec![
+                Lever::new("--chunked-prefill-size", Move::Lower)
+                    .to(4096)
+                    .gives("fewer rows of logits at once, in releases that chunk them"),
+                Lever::new("--max-prefill-tokens", Move::Lower)
+                    .to(4096)
+                    .gives("fewer prompts in a batch"),
+            ],
+            Cause::Fragmentation => vec![
+                Lever::new("PYTORCH_CUDA_ALLOC_CONF", Move::Set)
+                    .to("expandable_segments:True")
+                    .gives("idle pieces can be joined (not on unified memory)"),
+                fraction,
+            ],
+            Cause::MambaState => vec![
+                Lever::new("--max-mamba-cache-size", Move::Lower)
+                    .gives("states and copies shrink with the slots"),
+                Lever::new("--speculative-num-draft-tokens", Move::Lower)
+                    .gives("copies shrink with draft tokens"),
+                fraction,
+            ],
+            Cause::ModelTooBig | Cause::LoadTimePeak => vec![
+                Lever::new("--tp", Move::Raise)
+                    .gives("the weights of a rank shrink with the ranks"),
+                Lever::new("--quantization", Move::Set).gives("or a quantised checkpoint"),
+            ],
+            Cause::Encoder => vec![
+                Lever::new("--limit-mm-data-per-request", Move::Lower)
+                    .gives("fewer images at once"),
+                Lever::new("--max-running-requests", Move::Lower).gives("fewer encoders at once"),
+                fraction,
+            ],
+            Cause::SharedOrUnifiedMemory if verdict.fraction == Direction::NoEffect => {
+                vec![Lever::new("--tp", Move::Raise).gives("or free the device first")]
+            }
+            Cause::RequestTable => vec![
+                Lever::new("--max-running-requests", Move::Lower)
+                    .gives("the table shrinks with requests"),
+                Lever::new("--context-length", Move::Lower).gives("and with the context"),
+                fraction,
+            ],
+            Cause::LoraBuffers => vec![
+                Lever::new("--max-loras-per-batch", Move::Lower),
+                Lever::new("--max-lora-rank", Move::Lower),
+                fraction,
+            ],
+            Cause::HostMemory => {
+                vec![
+                    Lever::new("--hicache-size", Move::Lower),
+                    Lever::new("--hicache-ratio", Move::Lower),
+                ]
+            }
+            _ => chunk.into_iter().chain([fraction]).collect(),
+        };
+        for lever in before {
+            finding = finding.set(lever);
+        }
+        finding
+    }
+
+    /// The largest chunk whose request fits; half of the chunk where figures are missing.
+    fn chunk_lever(&self) -> Option<Lever> {
+        let serving = matches!(self.judged.phase, Phase::Prefill | Phase::Unknown | Phase::Encoder);
+        if !serving {
+            return None;
+        }
+        let lever = Lever::new("--chunked-prefill-size", Move::Lower);
+        let Some(chunk) = self.settings.chunk else {
+            return Some(lever.gives("activations shrink with the tokens of a pass"));
+        };
+        let accounts = &self.judged.accounts;
+        let fits = accounts
+            .requested
+            .zip(accounts.free)
+            .and_then(|(asked, free)| factor::chunk_that_fits(asked, free, chunk));
+        let value = fits.unwrap_or(chunk / 2).max(512);
+        let asked = accounts.requested.and_then(|a| factor::bytes_per_token(a, chunk)).map(|per| {
+            let bytes = per.saturating_mul(i64::try_from(value).unwrap_or(i64::MAX));
+            format!("the same buffer takes {}", size(Amount::exact(bytes)))
+        });
+        Some(lever.to(value).gives(asked.unwrap_or("activations shrink with the chunk".to_owned())))
+    }
+
+    /// Graphs, workspaces, communication: what makes each smaller.
+    fn outside_levers(&self, fraction: &Lever) -> Vec<Lever> {
+        let mut levers = vec![fraction.clone()];
+        let deepep = self.settings.all_to_all.as_deref() == Some("deepep");
+        match self.judged.part {
+            Some(Part::Communication) if !deepep => levers.push(
+                Lever::new("SGLANG_SYMM_MEM_PREALLOC_GB_SIZE", Move::Lower)
+                    .to(1)
+                    .gives("the pool of symmetric memory is 4 GiB unless set"),
+            ),
+            Some(Part::AttentionWorkspace) => levers.push(
+                Lever::new("--cuda-graph-max-bs", Move::Lower)
+                    .gives("workspaces of graphs shrink with the largest batch"),
+            ),
+            _ => {}
+        }
+        if deepep {
+            levers.push(
+                Lever::new("SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK", Move::Lower).gives(
+                    "DeepEP's buffers shrink with it; they stand outside PyTorch and the pool",
+                ),
+            );
+        }
+        if self.judged.phase == Phase::Capture && self.judged.part != Some(Part::AttentionWorkspace)
+        {
+            levers.push(
+                Lever::new("--cuda-graph-max-bs", Move::Lower).gives("smaller and fewer graphs"),
+            );
+        }
+        if self.judged.part == Some(Part::Indexer) {
+            levers.push(
+                Lever::new("--context-length", Move::Lower)
+                    .gives("the indexer's buffer grows with it"),
+            );
+        }
+        levers
+    }
+
+    fn no_help(&self, mut finding: Finding, verdict: &Verdict) -> Finding {
+        let accounts = &self.judged.accounts;
+        match verdict.fraction {
+            Direction::Lower => {
+                finding = finding.useless(
+                    FRACTION,
+                    Some(Move::Raise),
+                    "it gives more to the pool and less to what failed",
+                );
+            }
+            Direction::NoEffect => {
+                finding = finding.useless(FRACTION, None, "the pool is not what was in the way");
+            }
+            _ => {}
+        }
+        let idle = accounts.idle.zip(accounts.requested);
+        if let Some((idle, asked)) = idle
+            && idle.bytes < asked.bytes
+        {
+            finding = finding.useless(
+                "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+                None,
+                format!("only {} are idle in pieces, {} were asked", size(idle), size(asked)),
+            );
+        }
+        finding
+    }
+}
