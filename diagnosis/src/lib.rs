@@ -12,6 +12,7 @@ mod facts;
 mod finding;
 mod logged;
 pub mod oom;
+pub mod pages;
 mod planned;
 pub mod reconstruct;
 mod report;

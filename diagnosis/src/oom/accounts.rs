@@ -37,7 +37,7 @@ pub struct Accounts {
     pub idle: Option<Amount>,
     /// Of this process and not PyTorch's: context, communicators, DeepEP, symmetric memory, graphs' code.
     pub outside_torch: Option<Amount>,
-    /// Neither free nor this process's.
+    /// Neither free nor this process's; where the text does not give this process, neither free nor PyTorch's.
     pub others: Option<Amount>,
     /// How much was short: requested less free; below zero when there was enough.
     pub missing: Option<Amount>,
@@ -71,11 +71,8 @@ impl Accounts {
             accounts.this_process.zip(reserved).map(|(own, torch)| not_negative(own - torch));
         accounts.others = match (used, accounts.this_process, reserved) {
             (Some(used), Some(own), _) => Some(not_negative(used - own)),
-            // Nothing says what this process holds beside PyTorch: what exceeds the ordinary is others'.
-            (Some(used), None, Some(torch)) => {
-                let rest = used - torch - Amount::exact(ORDINARY_OUTSIDE);
-                Some(not_negative(rest))
-            }
+            // Nothing says what this process holds beside PyTorch: that is in it too.
+            (Some(used), None, Some(torch)) => Some(not_negative(used - torch)),
             _ => listed_others(oom),
         };
         accounts
@@ -84,7 +81,10 @@ impl Accounts {
     /// Whether others hold so much that they decide: over a twentieth of the device, and enough for the request.
     #[must_use]
     pub fn others_decide(&self) -> bool {
-        let Some(others) = self.others else { return false };
+        let Some(mut others) = self.others else { return false };
+        if self.this_process.is_none() && self.allocated.is_some() {
+            others.bytes -= ORDINARY_OUTSIDE;
+        }
         let capacity = self.capacity.map_or(0, |capacity| capacity.bytes);
         let missing = self.missing.map_or(0, |missing| missing.bytes);
         others.bytes > capacity / SMALL_SHARE && others.bytes > missing && others.bytes > GIB as i64
@@ -108,6 +108,15 @@ impl Accounts {
     pub fn idle_covers_request(&self) -> bool {
         let enough = |idle: Amount, asked: Amount| idle.bytes >= asked.bytes + asked.bytes / 2;
         self.idle.zip(self.requested).is_some_and(|(idle, asked)| enough(idle, asked))
+    }
+
+    /// Whether idle pieces and free memory together would have served it, had they been one.
+    #[must_use]
+    pub fn enough_in_pieces(&self) -> bool {
+        match (self.idle, self.free, self.requested) {
+            (Some(idle), Some(free), Some(asked)) => (idle + free).bytes >= asked.bytes,
+            _ => false,
+        }
     }
 
     /// Whether nothing of size was ever freed: no pass has run in this process yet.
@@ -155,9 +164,13 @@ impl Accounts {
         if let (Some(capacity), Some(free), Some(others)) = (self.capacity, self.free, self.others)
             && others.bytes > GIB as i64
         {
-            let own = self.this_process.or(self.allocated).unwrap_or_default();
+            let torch = self.allocated.unwrap_or_default() + self.idle.unwrap_or_default();
+            let (own, whose, rest) = match self.this_process {
+                Some(own) => (own, "this process's", "others'"),
+                None => (torch, "PyTorch's", "others' and this process's own context"),
+            };
             lines.push(format!(
-                "{} − {} free − {} known to be this process's leaves {} to others",
+                "{} − {} free − {} {whose} = {}: {rest}",
                 size(capacity),
                 size(free),
                 size(own),

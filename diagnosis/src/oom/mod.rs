@@ -12,7 +12,7 @@ use plimsoll_ingest::log::{Event, Kind, Sglang, TorchOom};
 use crate::{Case, Phase};
 
 pub use accounts::{Accounts, Artefact, size};
-pub use part::{Part, part};
+pub use part::{Part, part, telling_frame};
 pub use phase::{Basis, Reached, of_frames as phase_of_frames, reached};
 pub use verdict::Verdict;
 

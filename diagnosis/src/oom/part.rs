@@ -280,6 +280,16 @@ pub fn part(frames: &[Frame]) -> Option<Part> {
     frames.iter().rev().find_map(of_frame)
 }
 
+/// That frame in words: `_get_logits (logits_processor.py)`.
+#[must_use]
+pub fn telling_frame(frames: &[Frame]) -> Option<String> {
+    let frame = frames.iter().rev().find(|frame| of_frame(frame).is_some())?;
+    Some(match &frame.function {
+        Some(function) => format!("{function} ({})", frame.file),
+        None => frame.file.to_string(),
+    })
+}
+
 fn of_frame(frame: &Frame) -> Option<Part> {
     let text = frame_text(frame);
     WORDS

@@ -46,7 +46,12 @@ impl Verdict {
             (Basis::Figures, _) => (Confidence::Likely, 75),
             (Basis::Nothing, _) => (Confidence::Possible, 70),
         };
-        Self { phase: judged.phase, confidence, weight, ..verdict }
+        let phase = match (judged.phase, verdict.cause) {
+            (Phase::Unknown, Cause::PromptLogprobs) => Phase::Prefill,
+            (Phase::Unknown, Cause::Encoder) => Phase::Encoder,
+            (phase, _) => phase,
+        };
+        Self { phase, confidence, weight, ..verdict }
     }
 }
 

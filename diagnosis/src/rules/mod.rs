@@ -29,5 +29,17 @@ pub(crate) fn of_study(study: &Study<'_>) -> Vec<Finding> {
         found.extend(alive::healthy(study));
     }
     found.sort_by_key(|finding| std::cmp::Reverse((finding.level, finding.weight)));
-    found
+    once(found)
+}
+
+/// Sorted findings without weaker repeats of a code that is already there.
+fn once(sorted: Vec<Finding>) -> Vec<Finding> {
+    let mut kept: Vec<Finding> = Vec::with_capacity(sorted.len());
+    for finding in sorted {
+        let repeats = finding.level < Level::Error && kept.iter().any(|k| k.code == finding.code);
+        if !repeats {
+            kept.push(finding);
+        }
+    }
+    kept
 }

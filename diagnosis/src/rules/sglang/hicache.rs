@@ -67,11 +67,10 @@ pub(super) fn refused(case: &Case) -> Vec<Finding> {
     }
     let lever = Lever::new("--hicache-size", Move::Lower);
     let lever = if each >= 1.0 { lever.to(format!("{each:.0}")) } else { lever };
-    vec![finding.set(
-        lever.gives(format!(
-            "GB a rank, {ranks} ranks on this host; a control group may allow less"
-        )),
-    )]
+    vec![finding.set(lever.gives(format!(
+        "GB for {} on this host; a control group may allow less",
+        if ranks == 1 { "one rank".to_owned() } else { format!("each of {ranks} ranks") }
+    )))]
 }
 
 /// Host pools were asked for and nothing came after: it died there.

@@ -1,6 +1,7 @@
 //! SGLang: why it refused to start, died or refused a request.
 
 mod crash;
+mod crash_levers;
 mod hicache;
 mod levers;
 mod neighbour;

@@ -93,7 +93,7 @@ pub(super) fn decode_exhausted(case: &Case) -> Vec<Finding> {
 fn larger_pool(case: &Case, mut finding: Finding) -> Finding {
     let settings = Settings::of(case);
     let start = Start::tightest(case);
-    let scale = Scale::of(&settings, start.as_ref(), None);
+    let scale = Scale::of(case, &settings, start.as_ref(), None);
     let left = start.as_ref().and_then(Start::last_free);
     let mut raise = Lever::new(FRACTION, Move::Raise);
     if let Some(fraction) = settings.fraction.filter(|f| *f < 0.97) {
@@ -268,7 +268,10 @@ pub(super) fn smaller_than_context(case: &Case) -> Vec<Finding> {
     if tokens >= context || settings.max_total_tokens.is_some_and(|cap| cap <= context) {
         return Vec::new();
     }
-    let asked = settings.context_given.is_some();
+    // Without the user asking for it, a smaller pool is a remark: `alive` makes it.
+    if settings.context_given.is_none() {
+        return Vec::new();
+    }
     let headline = format!(
         "the pool holds {} tokens, {} fewer than one request of the context length",
         group_thousands(tokens),
@@ -276,7 +279,7 @@ pub(super) fn smaller_than_context(case: &Case) -> Vec<Finding> {
     );
     // Whether the fraction can give so much: by what is free at the end, the reserve of a prefill left alone.
     let start = Start::tightest(case);
-    let scale = Scale::of(&settings, start.as_ref(), None);
+    let scale = Scale::of(case, &settings, start.as_ref(), None);
     let wanted = scale.cell.map(|cell| cell.saturating_mul((context - tokens) as i64));
     let free = start.as_ref().and_then(Start::last_free).map(|(_, free)| free.bytes);
     let reachable = wanted.zip(free).map(|(wanted, free)| wanted <= free / 2);
@@ -286,8 +289,8 @@ pub(super) fn smaller_than_context(case: &Case) -> Vec<Finding> {
     };
     let mut finding = Finding::new("pool-too-small", Cause::PoolTooSmall, Phase::Refused, headline)
         .also(&[Cause::ModelTooBig])
-        .level(if asked { Level::Warning } else { Level::Note })
-        .sure(Confidence::Certain, if asked { 40 } else { 25 })
+        .level(Level::Warning)
+        .sure(Confidence::Certain, 40)
         .seen(event)
         .fraction(direction)
         .int("pool_tokens", i64::try_from(tokens).unwrap_or(i64::MAX))

@@ -91,7 +91,7 @@ fn mamba_failed(case: &Case, start: &Start<'_>, mamba: Mamba<'_>, event: &Event)
             Lever::new("--speculative-num-draft-tokens", Move::Lower)
                 .gives("copies shrink with the draft tokens"),
         )
-        .set(Scale::of(&settings, Some(start), None).lower(None))
+        .set(Scale::of(case, &settings, Some(start), None).lower(None))
 }
 
 /// It failed right after the weights with LoRA on, and no text says of what.
@@ -183,7 +183,10 @@ pub(super) fn aiter(case: &Case) -> Vec<Finding> {
     }
     vec![
         finding
-            .set(Scale::of(&settings, Some(&start), None).lower(left.map(|left| workspace - left)))
+            .set(
+                Scale::of(case, &settings, Some(&start), None)
+                    .lower(left.map(|left| workspace - left)),
+            )
             .set(
                 Lever::new("--attention-backend", Move::Set)
                     .to("triton")
