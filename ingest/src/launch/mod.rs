@@ -30,6 +30,7 @@ pub use error::{ErrorCode, LaunchError, LaunchErrors};
 pub use place::{Place, Warning};
 pub use shell::{quote, render};
 pub use table::Effect;
+pub(crate) use table::arguments_known;
 pub(crate) use table::nearest;
 
 use argv::Parsed;
