@@ -263,7 +263,7 @@ fn mistakes_are_named() {
         (&["diagnose"], "give a log"),
         (&["diagnose", "--command", COMMAND], "`plimsoll plan` says what a command alone will do"),
         (&["diagnose", SAMPLE, "--command", "@no-such.sh"], "--command @no-such.sh: No such file"),
-        (&["diagnose", SAMPLE, "--", "ls", "-l"], "no server"),
+        (&["diagnose", SAMPLE, "--", "ls", "-l"], "neither SGLang nor vLLM"),
         (&["diagnose", SAMPLE, "--engine-version", "latest"], "--engine-version"),
         (
             &["diagnose", SAMPLE, "--format", "csv"],

@@ -109,5 +109,5 @@ fn every_key_verb_and_flag_is_named() {
 
 /// Flags of engines in the examples of a help text.
 fn help_example(flag: &str) -> bool {
-    ["config", "random-input-len", "request-rate"].contains(&flag)
+    ["config", "previous", "random-input-len", "request-rate"].contains(&flag)
 }

@@ -61,8 +61,7 @@ pub fn read(args: &DiagnoseArgs) -> Result<Input, Failure> {
     let kind = kind(&mut files).map_err(Failure::input)?;
     let inputs = files.iter_mut().map(|(name, text)| log::Input { name, text });
     let mut inputs: Vec<_> = inputs.collect();
-    let redact = if args.no_redact { Redact::No } else { Redact::Yes };
-    let log = log::read(&mut inputs, redact).map_err(Failure::input)?;
+    let log = log::read(&mut inputs, redact(args)).map_err(Failure::input)?;
     drop(inputs);
     if log.bytes == 0 {
         let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
@@ -73,6 +72,11 @@ pub fn read(args: &DiagnoseArgs) -> Result<Input, Failure> {
     }
     let names = files.into_iter().map(|(name, _)| name).collect();
     Ok(Input { log, names, kind })
+}
+
+/// Whether what identifies people and machines is cut.
+pub const fn redact(args: &DiagnoseArgs) -> Redact {
+    if args.no_redact { Redact::No } else { Redact::Yes }
 }
 
 fn stdin() -> (String, Box<dyn BufRead>) {

@@ -3,7 +3,7 @@
 use crate::{args::DiagnoseArgs, exit::Failure};
 use plimsoll_core::policy::sglang::version::Version;
 use plimsoll_ingest::{
-    launch::{self, Context, Launch, LaunchInput, text_with_flag, with_flag},
+    launch::{self, Context, Launch, LaunchInput, is_secret, text_with_flag, with_flag},
     log::Log,
 };
 
@@ -24,6 +24,11 @@ impl Typed {
         }
     }
 
+    /// As it would be typed, with `***` for what is secret by its name.
+    pub fn masked(&self) -> String {
+        masked(&self.text())
+    }
+
     /// As it would be typed.
     pub fn text(&self) -> String {
         match self {
@@ -31,6 +36,34 @@ impl Typed {
             Self::Text(text) => text.trim().to_owned(),
         }
     }
+}
+
+/// A command whose secrets are stars: values behind `--api-key`, in `HF_TOKEN=…` and the like.
+fn masked(text: &str) -> String {
+    let mut out = String::new();
+    let mut secret = false;
+    for word in text.split_inclusive(char::is_whitespace) {
+        let bare = word.trim_end();
+        let end = word.get(bare.len()..).unwrap_or_default();
+        let (name, value) = bare.split_once('=').unwrap_or((bare, ""));
+        let name_is_secret = is_secret(name.trim_matches(['"', '\'', '-']));
+        match bare {
+            "" => out.push_str(word),
+            _ if secret && !bare.starts_with('-') => {
+                out.push_str("***");
+                out.push_str(end);
+                secret = false;
+            }
+            _ if name_is_secret && !value.is_empty() => {
+                out.push_str(&format!("{name}=***{end}"));
+            }
+            _ => {
+                secret = name_is_secret && bare.starts_with("--");
+                out.push_str(word);
+            }
+        }
+    }
+    out
 }
 
 /// The command that was given beside the log.
@@ -71,4 +104,17 @@ pub fn read(typed: &Typed, version: Option<Version>, log: &Log) -> Result<Launch
         Typed::Text(text) => LaunchInput::Text(text),
     };
     launch::parse_command(input, &ctx).map_err(Failure::input)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::masked;
+
+    #[test]
+    fn secrets_become_stars() {
+        let text = "HF_TOKEN=hf_x python -m s \\\n  --api-key sk-1 --tp 8 --admin-api-key=k";
+        let want = "HF_TOKEN=*** python -m s \\\n  --api-key *** --tp 8 --admin-api-key=***";
+        assert_eq!(masked(text), want);
+        assert_eq!(masked("vllm serve m --max-num-seqs 8"), "vllm serve m --max-num-seqs 8");
+    }
 }

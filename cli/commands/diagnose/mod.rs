@@ -16,51 +16,18 @@ use crate::{
 };
 use input::Input;
 use plimsoll_catalog::devices;
+use plimsoll_core::policy::sglang::version::Version;
 use plimsoll_diagnosis::{Asked, Case, Level};
-use plimsoll_ingest::{launch::Launch, log::Server};
+use plimsoll_ingest::{
+    launch::Launch,
+    log::{Log, Server},
+};
 use plimsoll_replay::assemble::{ModelAsk, find_model};
 
 /// Diagnoses the logs of one server.
 pub fn diagnose(args: &DiagnoseArgs, format: Format, output: &Output) -> Result<u8, Failure> {
     interrupt::exit_at_once();
-    let typed = launch::typed(args)?;
-    let version = launch::version(args)?;
-    let mut input = input::read(args)?;
-    if let Some(server) = args.server {
-        input.log.server = Some(server_of(server));
-    }
-    if let Some(text) = &args.engine_version {
-        input.log.version = Some((text.as_str().into(), 0, 0));
-    }
-    let typed =
-        typed.or_else(|| input.log.command.as_deref().map(|text| Typed::Text(text.to_owned())));
-    let given = !args.launch.is_empty() || args.command.is_some();
-    let launch = match &typed {
-        None => None,
-        Some(typed) => match launch::read(typed, version, &input.log) {
-            Ok(launch) => Some(launch),
-            // A command that the log shows may be cut off; one that is given may not be wrong.
-            Err(failure) if given => return Err(failure),
-            Err(failure) => {
-                output::note(&format!(
-                    "note: the command in the log is not read: {}",
-                    failure.message
-                ));
-                None
-            }
-        },
-    };
-    known(args, launch.as_ref())?;
-    let asked = Asked {
-        device: args.device.clone(),
-        model: args.model.clone(),
-        places: super::plan::places(),
-    };
-    if input.log.server.is_none() && input.log.events.is_empty() {
-        return Err(input::nothing_known(&input));
-    }
-    let Input { log, names, .. } = input;
-    let case = Case { log, launch, asked };
+    let Asking { case, names, typed, version } = asking(args)?;
     let report = plimsoll_diagnosis::diagnose(&case);
     let comparison = args.against.as_ref().map(|path| extra::compare(&case, path)).transpose()?;
     let emission = args
@@ -73,12 +40,13 @@ pub fn diagnose(args: &DiagnoseArgs, format: Format, output: &Output) -> Result<
         Err(failure) => (None, Some(failure)),
     };
     let view = View {
-        comparison: comparison.as_ref(),
-        emission: emission.as_ref(),
         report: &report,
         case: &case,
         names: &names,
         typed: typed.as_ref(),
+        comparison: comparison.as_ref(),
+        emission: emission.as_ref(),
+        redact: input::redact(args),
         detail: if args.all { Detail::All } else { Detail::Screen },
     };
     output.write(&match format {
@@ -92,6 +60,59 @@ pub fn diagnose(args: &DiagnoseArgs, format: Format, output: &Output) -> Result<
         return Err(failure);
     }
     Ok(if report.level() == Some(Level::Error) { exit::FAILED } else { exit::OK })
+}
+
+/// What is asked: the case, and what the user calls its parts.
+struct Asking {
+    case: Case,
+    /// Names of the files, by index.
+    names: Vec<String>,
+    /// The command, given or shown by the log.
+    typed: Option<Typed>,
+    /// The release that was asked for.
+    version: Option<Version>,
+}
+
+/// Reads the arguments and the logs.
+fn asking(args: &DiagnoseArgs) -> Result<Asking, Failure> {
+    let given = launch::typed(args)?;
+    let version = launch::version(args)?;
+    let mut input = input::read(args)?;
+    if let Some(server) = args.server {
+        input.log.server = Some(server_of(server));
+    }
+    if input.log.server.is_none() && input.log.events.is_empty() {
+        return Err(input::nothing_known(&input));
+    }
+    let Input { mut log, names, .. } = input;
+    if let Some(text) = &args.engine_version {
+        log.version = Some((text.as_str().into(), 0, 0));
+    }
+    let (typed, launch) = match given {
+        Some(typed) => {
+            let launch = launch::read(&typed, version, &log)?;
+            (Some(typed), Some(launch))
+        }
+        None => shown_by(&log, version),
+    };
+    known(args, launch.as_ref())?;
+    let (device, model) = (args.device.clone(), args.model.clone());
+    let asked = Asked { device, model, places: super::plan::places() };
+    Ok(Asking { case: Case { log, launch, asked }, names, typed, version })
+}
+
+/// The command that the log itself shows. It may be cut off: then it is said, and left out.
+fn shown_by(log: &Log, version: Option<Version>) -> (Option<Typed>, Option<Launch>) {
+    let Some(text) = &log.command else { return (None, None) };
+    let typed = Typed::Text(text.to_string());
+    match launch::read(&typed, version, log) {
+        Ok(launch) => (Some(typed), Some(launch)),
+        Err(failure) => {
+            let why = failure.message;
+            output::note(&format!("note: the command in the log is not read: {why}"));
+            (None, None)
+        }
+    }
 }
 
 /// A device and a model that are named must be there.

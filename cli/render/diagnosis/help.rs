@@ -6,7 +6,7 @@ use crate::{
     render::text::wrap,
 };
 use plimsoll_diagnosis::{Lever, Move, NoHelp};
-use plimsoll_ingest::launch::is_switch;
+use plimsoll_ingest::{launch::is_switch, log::Redact};
 use std::fmt::Write as _;
 
 /// For people: wrapped, and the command on a line of its own so that it can be copied.
@@ -80,5 +80,8 @@ pub(super) fn command(view: &View<'_>) -> Option<String> {
         lever.change != Move::Unset && (lever.value.is_some() || alone)
     });
     let mut changed = set.filter_map(|lever| typed.changed(&lever.flag, lever.value.as_deref()));
-    changed.next().map(|typed| typed.text())
+    changed.next().map(|typed| match view.redact {
+        Redact::Yes => typed.masked(),
+        Redact::No => typed.text(),
+    })
 }

@@ -20,6 +20,7 @@ use crate::{
     output::{Output, Tone},
 };
 use plimsoll_diagnosis::{Case, Finding, Level, Report, against::Comparison};
+use plimsoll_ingest::log::Redact;
 use std::fmt::Write as _;
 
 /// What is shown.
@@ -36,6 +37,8 @@ pub struct View<'a> {
     pub comparison: Option<&'a Comparison>,
     /// Scenario files that were written, when they were asked for.
     pub emission: Option<&'a Emission>,
+    /// Whether secrets of the command are stars.
+    pub redact: Redact,
     /// Everything, however long.
     pub detail: Detail,
 }

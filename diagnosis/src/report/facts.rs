@@ -71,6 +71,8 @@ const fn name(server: Server) -> &'static str {
 
 fn version(case: &Case) -> Option<Fact> {
     match &case.log.version {
+        // Line 0 stands for what the user said.
+        Some((text, _, 0)) => Some(fact("version", &**text, "asked")),
         Some((text, _, line)) => Some(fact("version", &**text, format!("line {line}"))),
         None => case.version().map(|version| fact("version", version.to_string(), "command")),
     }

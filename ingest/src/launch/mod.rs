@@ -84,6 +84,12 @@ pub fn is_switch(engine: Engine, flag: &str) -> bool {
     }
 }
 
+/// Whether the name of a flag or a variable says that its value is a secret (`--api-key`, `HF_TOKEN`).
+#[must_use]
+pub fn is_secret(name: &str) -> bool {
+    env::is_secret(name)
+}
+
 /// Whether an environment variable is known: to an engine, to PyTorch, or to a driver.
 #[must_use]
 pub fn has_variable(name: &str) -> bool {
