@@ -73,6 +73,17 @@ pub fn has_flag(engine: Engine, flag: &str) -> bool {
     )
 }
 
+/// Whether a flag of an engine stands without a value.
+#[must_use]
+pub fn is_switch(engine: Engine, flag: &str) -> bool {
+    match table::Table::of(engine).look_up(flag, default_version(engine)) {
+        table::Lookup::Exact(row, _) => {
+            matches!(row.arity, table::Arity::None | table::Arity::Optional)
+        }
+        _ => false,
+    }
+}
+
 /// Whether an environment variable is known: to an engine, to PyTorch, or to a driver.
 #[must_use]
 pub fn has_variable(name: &str) -> bool {
