@@ -11,6 +11,12 @@ use crate::{Case, Cause, Direction, Finding, Phase};
 /// Requests that SGLang lets run at most on its own. Source: SGLang sizing of the request table, every release.
 const MOST_REQUESTS: i64 = 4096;
 
+/// Tokens of a prefill batch unless a flag says otherwise. Source: SGLang `ServerArgs.max_prefill_tokens`.
+const MOST_PREFILL_TOKENS: u64 = 16_384;
+
+/// A row of float logits of the smallest vocabulary of a current large model (100,000 entries), less a third.
+const LEAST_LOGIT_ROW: i64 = 270_000;
+
 /// The failed allocation of a log that is SGLang's, or of nobody known.
 pub(super) fn allocation(case: &Case) -> Vec<Finding> {
     if !matches!(case.server(), None | Some(Server::Sglang)) {
@@ -52,9 +58,8 @@ impl Scene<'_> {
             verdict.also.insert(0, verdict.cause);
             verdict.cause = Cause::MambaState;
         }
-        if starting
-            && self.settings.speculative.is_some()
-            && self.settings.since(5, 14) != Some(true)
+        let early = starting || matches!(verdict.phase, Phase::Unknown | Phase::Load);
+        if early && self.settings.speculative.is_some() && self.settings.since(5, 14) != Some(true)
         {
             verdict.also.push(Cause::DraftNotBudgeted);
         }
@@ -67,6 +72,15 @@ impl Scene<'_> {
         if starting && self.settings.context.is_some_and(|context| context >= 500_000) {
             verdict.also.push(Cause::GrowsWithContext);
         }
+        // No activation takes so much for a token: a row of logits does.
+        let per_token = self.judged.accounts.requested.and_then(|asked| {
+            factor::bytes_per_token(asked, self.settings.chunk.unwrap_or(MOST_PREFILL_TOKENS))
+        });
+        if verdict.cause == Cause::ActivationsOutsidePool
+            && per_token.is_some_and(|bytes| bytes >= LEAST_LOGIT_ROW)
+        {
+            verdict.also.insert(0, Cause::PromptLogprobs);
+        }
         if self.settings.hicache.yes() {
             verdict.also.push(Cause::HostMemory);
         }
@@ -76,7 +90,7 @@ impl Scene<'_> {
     /// Whether the copies of Mamba states for draft tokens outweigh the states themselves.
     fn mamba_copies_dominate(&self) -> bool {
         self.start.and_then(|start| start.mamba).is_some_and(|mamba| {
-            mamba.intermediate.bytes > 2 * mamba.states.bytes && mamba.intermediate.bytes > gib(4)
+            mamba.intermediate.bytes / 2 > mamba.states.bytes && mamba.intermediate.bytes > gib(4)
         })
     }
 
@@ -101,7 +115,8 @@ impl Scene<'_> {
             Phase::Host => "a host buffer failed",
             _ => "an allocation failed",
         };
-        let part = self.judged.part.map_or(String::new(), |part| format!(" in {}", part.words()));
+        let told = self.judged.part.filter(|part| *part != Part::Weights);
+        let part = told.map_or(String::new(), |part| format!(" in {}", part.words()));
         let ranks = match self.judged.other_ranks {
             0 => String::new(),
             n => format!(" (and {n} more ranks)"),
@@ -118,7 +133,7 @@ impl Scene<'_> {
     fn because(&self, verdict: &Verdict) -> String {
         let accounts = &self.judged.accounts;
         let text = match verdict.cause {
-            Cause::SharedOrUnifiedMemory if accounts.others_decide() => {
+            Cause::SharedOrUnifiedMemory if !accounts.refused_with_room() => {
                 let others = accounts.others.unwrap_or_default();
                 let zero = match accounts.artefact {
                     Some(Artefact::ZeroInContainer) => {
@@ -197,7 +212,8 @@ impl Scene<'_> {
             return None;
         }
         let name = self.settings.model.as_deref()?;
-        let requests = self.settings.max_running.map_or(MOST_REQUESTS, |n| n as i64);
+        let requests =
+            self.settings.max_running.and_then(|n| i64::try_from(n).ok()).unwrap_or(MOST_REQUESTS);
         let vocabulary = plimsoll_catalog::models::find(name).ok()?.model.geometry.vocab_size;
         let rows = factor::rows(self.judged.accounts.requested?, vocabulary, 4)?;
         (logits || rows.least <= requests).then_some(rows)

@@ -97,6 +97,9 @@ impl Scene<'_> {
                 lower("--hicache-size", "GB for every rank"),
                 lower("--hicache-ratio", "times the pool of the device, for every rank"),
             ],
+            Cause::SharedOrUnifiedMemory => {
+                [fraction].into_iter().chain(self.chunk_lever()).collect()
+            }
             _ => self.chunk_lever().into_iter().chain([fraction]).collect(),
         }
     }

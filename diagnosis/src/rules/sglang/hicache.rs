@@ -94,7 +94,7 @@ pub(super) fn died_there(case: &Case) -> Vec<Finding> {
         .events()
         .find(|event| (event.file, event.line) > (last.file, last.line) && ended(&event.kind));
     let settings = Settings::of(case);
-    let shown: i64 = pools.iter().map(|(_, size)| size.bytes).sum();
+    let shown = pools.iter().map(|(_, size)| size.bytes).fold(0, i64::saturating_add);
     let one = pools.iter().map(|(_, size)| size.bytes).max().unwrap_or(0);
     // A log of one rank stands for all of the host.
     let all = shown.max(one.saturating_mul(i64::try_from(settings.ranks_per_host).unwrap_or(1)));

@@ -43,8 +43,10 @@ impl Scale {
             let tokens = i64::try_from(tokens?).ok().filter(|t| *t > 0)?;
             Some(bytes.bytes / tokens).filter(|cell| *cell > 0)
         });
-        let fraction = settings.fraction.or_else(|| known_fraction(case).map(|f| f.value));
-        Self { fraction, base, cell, what_if: what_if(case) }
+        let what_if = what_if(case);
+        let solved = || what_if.filter(|w| w.fraction_half < 0.005).map(|w| w.fraction);
+        let known = || known_fraction(case).map(|fraction| fraction.value);
+        Self { fraction: settings.fraction.or_else(known).or_else(solved), base, cell, what_if }
     }
 
     /// Lower the fraction so that `missing` is free outside the pool, in steps of 0.01 and by 0.02 at least.

@@ -40,7 +40,8 @@ pub(super) fn unbalanced(case: &Case) -> Vec<Finding> {
 
 /// Free memory before loading against the capacity of the device.
 pub(super) fn first_reading(case: &Case) -> Vec<Finding> {
-    let Some(capacity) = case.capacity().or_else(|| table(case)) else { return Vec::new() };
+    let known = case.capacity().or_else(|| table(case));
+    let Some(capacity) = known.or_else(|| above_every_device(case)) else { return Vec::new() };
     let mut starts = Start::all(case);
     starts.retain(|start| start.before.is_some());
     let read = |start: &Start<'_>| start.before.map_or(0, |(_, amount)| amount.bytes);
@@ -56,7 +57,7 @@ pub(super) fn first_reading(case: &Case) -> Vec<Finding> {
             .into_iter()
             .collect();
     }
-    let held = capacity.bytes - read(least);
+    let held = capacity.bytes.saturating_sub(read(least));
     if held as f64 > capacity.bytes as f64 * ORDINARY_SHARE && held > gib(4) {
         return least
             .before
@@ -65,6 +66,15 @@ pub(super) fn first_reading(case: &Case) -> Vec<Finding> {
             .collect();
     }
     Vec::new()
+}
+
+/// Where no line names the device, a reading above the largest there is can only be the host's. Source: the device
+/// catalog, whose largest has 288 GB.
+fn above_every_device(case: &Case) -> Option<Amount> {
+    let largest = Amount::exact(gib(290));
+    let above =
+        |start: &Start<'_>| start.before.is_some_and(|(_, free)| free.bytes > largest.bytes);
+    Start::all(case).iter().any(above).then_some(largest)
 }
 
 /// Capacity from a pasted table of devices.
@@ -172,7 +182,7 @@ fn garbage(start: &Start<'_>) -> Option<Finding> {
     if usage.most() > -gib(1) / 2 {
         return None;
     }
-    let back = Amount { bytes: -usage.bytes, half: usage.half };
+    let back = Amount { bytes: usage.bytes.saturating_neg(), half: usage.half };
     let headline = format!(
         "{} came back during graph capture: garbage of loading that was counted as used when the pool was sized",
         size(back)

@@ -147,7 +147,7 @@ impl Settings {
             text("speculative_algorithm").map(str::to_owned).or(self.speculative.take());
         self.draft_tokens = number("speculative_num_draft_tokens").or(self.draft_tokens);
         if let Some(tp) = number("tp_size") {
-            let ranks = tp * number("pp_size").unwrap_or(1);
+            let ranks = tp.saturating_mul(number("pp_size").unwrap_or(1));
             self.ranks_per_host = (ranks / number("nnodes").unwrap_or(1).max(1)).max(1);
         }
         self.dp = number("dp_size").unwrap_or(self.dp);

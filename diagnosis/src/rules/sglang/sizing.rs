@@ -3,6 +3,7 @@
 //! Rule of every release: budget = free after loading − free before loading × (1 − fraction). Source: SGLang
 //! 0.4.6 to 0.5.23 `ModelRunner.profile_max_num_token` and its successors.
 
+use plimsoll_core::model::kv;
 use plimsoll_ingest::log::{Amount, Event, Sglang};
 
 use super::levers::{FRACTION, Scale, fraction_text, gib};
@@ -277,6 +278,9 @@ pub(super) fn profiled_below_asked(case: &Case) -> Vec<Finding> {
             fraction_text(fraction),
             fraction_text(floor)
         ));
+        if let Some(solved) = solved_fraction(&settings, start.as_ref(), profiled) {
+            finding = finding.float("fraction_in_force", solved.0).sum(solved.1);
+        }
         finding.feasible = Some((floor, 1.0));
         finding.help.retain(|lever| lever.flag != FRACTION);
         finding.help.insert(
@@ -287,6 +291,34 @@ pub(super) fn profiled_below_asked(case: &Case) -> Vec<Finding> {
         );
     }
     vec![finding]
+}
+
+/// The fraction in force from a negative count: `1 − f = (after − tokens × bytes) / before`. Needs the bytes of a
+/// token from the catalog; bfloat16, tensor parallelism as launched.
+fn solved_fraction(
+    settings: &Settings,
+    start: Option<&Start<'_>>,
+    tokens: i64,
+) -> Option<(f64, String)> {
+    let model = plimsoll_catalog::models::find(settings.model.as_deref()?).ok()?.model;
+    let layers = model.geometry.layers.len();
+    let tp = settings.ranks_per_host.checked_div(settings.dp.max(1)).unwrap_or(1).max(1);
+    let cell = kv::cell(&model, 0..layers, model.geometry.dtype, tp);
+    let cell = i64::try_from(cell.full.0.checked_add(cell.index.0)?).ok().filter(|c| *c > 0)?;
+    let start = start?;
+    let (before, (_, after)) = (start.base()?, start.after?);
+    let budget = tokens.checked_mul(cell)?;
+    let fraction = 1.0 - after.bytes.saturating_sub(budget) as f64 / before.bytes as f64;
+    (fraction > 0.0 && fraction < 1.0).then(|| {
+        let text = format!(
+            "{tokens} tokens × {cell} B = {}; 1 − ({} + {}) / {} = {fraction:.3} was in force",
+            size(Amount::exact(budget)),
+            size(after),
+            size(Amount::exact(budget.saturating_neg())),
+            size(before)
+        );
+        (fraction, text)
+    })
 }
 
 fn cap_above_pool(event: &Event, asked: i64, profiled: i64) -> Finding {
