@@ -197,7 +197,8 @@ fn not_negative(amount: Amount) -> Amount {
 /// An amount in the unit that PyTorch would print it in.
 #[must_use]
 pub fn size(amount: Amount) -> String {
-    let (sign, bytes) = if amount.bytes < 0 { ("-", -amount.bytes) } else { ("", amount.bytes) };
+    let sign = if amount.bytes < 0 { "-" } else { "" };
+    let bytes = amount.bytes.saturating_abs();
     let value = bytes as f64;
     if bytes > GIB as i64 {
         format!("{sign}{:.2} GiB", value / GIB as f64)

@@ -194,7 +194,7 @@ fn garbage(start: &Start<'_>) -> Option<Finding> {
     if usage.most() > -gib(1) / 2 {
         return None;
     }
-    let back = Amount { bytes: -usage.bytes, half: usage.half };
+    let back = Amount::default() - usage;
     let headline = format!(
         "{} came back during graph capture: garbage of loading that was counted as used when the pool was sized",
         size(back)
