@@ -4,17 +4,17 @@ use super::{
     death::{Death, How, Shortage},
     draft::{Draft, Entry, amount},
     load,
-    logged::{At, ByRank, Logged},
-    server::Known,
+    server::{Known, Release},
     trial::Trial,
 };
 use crate::Phase;
+use crate::logged::{At, ByRank, Logged};
 use plimsoll_core::pyfloat;
 use plimsoll_ingest::{launch::Engine, log::Amount};
 
 /// The claims of the crash. Figures that a run never produces in this phase are not claimed.
 pub(super) fn crash(known: &Known, logged: &Logged, death: &Death) -> Vec<Entry> {
-    let mut claims = ending(death);
+    let mut claims = ending(death, known.release);
     if known.mlx() {
         // Where programs take the memory, it is whichever pass comes next.
         claims.retain(|claim| claim.key != "died_in");
@@ -26,10 +26,15 @@ pub(super) fn crash(known: &Known, logged: &Logged, death: &Death) -> Vec<Entry>
     claims
 }
 
-fn ending(death: &Death) -> Vec<Entry> {
+fn ending(death: &Death, release: Release) -> Vec<Entry> {
     let place = death.place();
     let outcome = |word: &str| Entry::new("outcome", word, place.as_str());
-    let refused = |code: &str| vec![outcome("refused"), Entry::new("refusal", code, "")];
+    // Which refusal a shortage gets depends on the release.
+    let refused = |code: &str| {
+        let code = Entry::new("refusal", code, "");
+        let code = (release == Release::Named).then_some(code);
+        [outcome("refused")].into_iter().chain(code).collect::<Vec<Entry>>()
+    };
     match &death.how {
         How::WeightsTooLarge { code, fraction, above, .. } => {
             let mut claims = refused(code);
@@ -59,11 +64,12 @@ fn ending(death: &Death) -> Vec<Entry> {
         }
         How::OutOfMemory { phase, .. } => {
             let died = match phase {
-                Phase::Prefill => Entry::new("died_in", "prefill", ""),
-                Phase::Decode => Entry::new("died_in", "decode", ""),
-                _ => Entry::new("died_in", "start", phase.name()),
+                Phase::Prefill => Some(Entry::new("died_in", "prefill", "")),
+                Phase::Decode => Some(Entry::new("died_in", "decode", "")),
+                Phase::Unknown => None,
+                _ => Some(Entry::new("died_in", "start", phase.name())),
             };
-            vec![outcome("out_of_memory"), died]
+            [outcome("out_of_memory")].into_iter().chain(died).collect()
         }
         How::Nothing => vec![Entry::new("outcome", "started", "")],
     }
@@ -114,11 +120,6 @@ fn vllm(claims: &mut Vec<Entry>, logged: &Logged, death: &Death) {
         || matches!(death.how, How::OutOfMemory { phase: Phase::Load | Phase::Sizing, .. });
     if !no_budget && !matches!(death.how, How::NoBlocks) {
         least(claims, "available_kv_cache_memory", &logged.available_kv);
-        if let How::TooLong { available: Some(available), .. } = death.how
-            && logged.available_kv.is_empty()
-        {
-            claims.push(within("available_kv_cache_memory", &available, &death.place()));
-        }
     }
     if reaches(death, Reach::Pool) {
         count(claims, "kv_cache_tokens", &logged.tokens);

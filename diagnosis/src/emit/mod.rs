@@ -8,18 +8,19 @@ mod draft;
 mod expect;
 mod fix;
 mod load;
-pub(crate) mod logged;
+mod machine;
 mod readings;
 mod refusal;
 mod server;
+mod settings;
 mod shared;
 mod solve;
 mod trial;
 
+use crate::logged::Logged;
 use crate::{Case, Finding, Phase};
 use death::{Death, How};
 use draft::Draft;
-use logged::Logged;
 use plimsoll_core::{policy::sglang::version::Version, units::Bytes};
 use plimsoll_replay::assemble::Places;
 use server::Known;
@@ -134,18 +135,26 @@ pub fn emit(case: &Case, findings: &[Finding], ask: &Ask<'_>) -> Result<Emitted,
     let first = findings.first();
     let death = Death::of(case, first);
     let known = server::launch_of(case, given)?;
+    if let Some(why) = death.not_simulated(case, first) {
+        return Err(Missing::one("an end that can be simulated", "", why));
+    }
     let logged = Logged::of(case, known.tp(), death.rank());
-    let mut draft = base_of(case, given, &known, &death)?;
+    let mut draft = base_of(case, given, (&known, &logged), &death)?;
     draft.why = why(&death, first);
     readings::put(&mut draft, &known, &logged, &death);
     let parts = Parts { case, known: &known, logged: &logged, death: &death, base };
     parts.solve(&mut draft).map_err(Missing::run)?;
     draft.expect = expect::crash(&known, &logged, &death);
     let trial = Trial::of(&draft, base).map_err(Missing::run)?;
-    if let How::OutOfMemory { phase: Phase::Prefill | Phase::Decode, shortage } = death.how {
+    if let How::OutOfMemory { shortage, .. } = death.how
+        && !draft.workload.is_empty()
+    {
         expect::block(&mut draft, &trial, shortage, &death.place());
     }
     draft.differs = trial.failures();
+    if let How::OutOfMemory { phase, .. } = death.how {
+        draft.differs.extend(trial.other_phase(phase));
+    }
     let shows = shows(&trial);
     let crash =
         File { name: "crash.yaml", text: draft.text(), shows, differs: draft.differs.clone() };
@@ -154,9 +163,15 @@ pub fn emit(case: &Case, findings: &[Finding], ask: &Ask<'_>) -> Result<Emitted,
 }
 
 /// The file before its figures; all that is missing of machine and model is said together.
-fn base_of(case: &Case, given: &Given<'_>, known: &Known, death: &Death) -> Result<Draft, Missing> {
-    match (server::device(case, given, death), server::model(known, given, death)) {
-        (Ok(machine), Ok(model)) => Ok(server::draft(known, machine, model)),
+fn base_of(
+    case: &Case,
+    given: &Given<'_>,
+    (known, logged): (&Known, &Logged),
+    death: &Death,
+) -> Result<Draft, Missing> {
+    let device = machine::device(case, given, logged, death);
+    match (device, server::model(known, given, death)) {
+        (Ok(device), Ok(model)) => Ok(server::draft(known, device, model)),
         (Err(mut device), Err(model)) => {
             device.facts.extend(model.facts);
             Err(device)
@@ -177,8 +192,12 @@ struct Parts<'a> {
 impl Parts<'_> {
     fn solve(&self, draft: &mut Draft) -> Result<(), String> {
         let Self { case, known, logged, death, base } = *self;
+        settings::put(draft, case, known, logged, death, base);
         refusal::complete(draft, death, base)?;
         solve::pool(draft, known, logged, base)?;
+        if !known.mlx() {
+            solve::remainder(draft, logged, base)?;
+        }
         let How::OutOfMemory { phase, shortage } = death.how else {
             return match death.how {
                 How::Nothing => solve::left(draft, logged, base),
@@ -188,10 +207,17 @@ impl Parts<'_> {
         match phase {
             Phase::Capture => solve::capture(draft, shortage, &death.place(), base),
             Phase::Load => solve::load_peak(draft, shortage, &death.place(), base),
-            Phase::Prefill | Phase::Decode if known.mlx() => shared::put(draft, case, base),
-            Phase::Prefill | Phase::Decode => {
+            Phase::Prefill | Phase::Decode | Phase::Unknown if known.mlx() => {
+                shared::put(draft, case, base)
+            }
+            Phase::Prefill | Phase::Decode | Phase::Unknown => {
                 solve::left(draft, logged, base)?;
-                load::put(draft, case, logged, (phase, shortage), base)
+                load::put(draft, case, logged, (phase, shortage), base)?;
+                if draft.workload.is_empty() && phase == Phase::Unknown {
+                    // No pass does it, so the start did.
+                    solve::capture(draft, shortage, &death.place(), base)?;
+                }
+                Ok(())
             }
             _ => Ok(()),
         }
@@ -214,6 +240,7 @@ fn why(death: &Death, first: Option<&Finding>) -> String {
         How::TooLong { .. } | How::LongerThanPool { .. } => {
             format!("The start is refused at {place}: the longest request does not fit the cache")
         }
+        How::OutOfMemory { phase: Phase::Unknown, .. } => format!("Memory is refused at {place}"),
         How::OutOfMemory { phase, .. } => {
             format!("Memory is refused at {place}, in the phase {phase}")
         }
@@ -236,14 +263,13 @@ fn shows(trial: &Trial) -> String {
     }
     match trial.refused() {
         Some(refused) => format!("refused: {}", refused.message),
-        None => match (trial.word("died_buffer"), trial.bytes("died_free")) {
-            (Some(buffer), Some(free)) => {
-                format!(
-                    "out of memory in the start ({buffer}), {} free",
-                    Bytes(free.unsigned_abs())
-                )
+        None => match (trial.0.ran.start.died, trial.bytes("died_free")) {
+            (Some(died), Some(free)) => {
+                let free = Bytes(free.unsigned_abs());
+                format!("the start runs out of memory {}, with {free} free", died.words())
             }
-            _ => trial.ending().as_str().to_owned(),
+            (Some(died), None) => format!("the start runs out of memory {}", died.words()),
+            (None, _) => trial.ending().as_str().to_owned(),
         },
     }
 }
@@ -272,4 +298,15 @@ fn fixed(
     draft.differs = checked.failures();
     let differs = draft.differs.clone();
     Ok(File { name: "fixed.yaml", text: draft.text(), shows: gives, differs })
+}
+
+/// How the last start or its server ended, in the words of scenario files, and where that stands.
+pub(crate) fn ending(case: &Case) -> (&'static str, String) {
+    let death = Death::of(case, None);
+    let word = match death.how {
+        How::Nothing => "started",
+        How::OutOfMemory { .. } => "out_of_memory",
+        _ => "refused",
+    };
+    (word, death.place())
 }

@@ -3,11 +3,11 @@
 
 use super::{
     death::Shortage,
-    draft::{Draft, Reading, Solved, as_written},
-    logged::{At, ByRank, Logged},
+    draft::{Draft, Reading, Solved, amount, as_written},
     server::Known,
     trial::{self, Trial},
 };
+use crate::logged::{At, ByRank, Logged};
 use plimsoll_core::{figure::FigureValue, units::group_thousands};
 use plimsoll_ingest::{launch::Engine, log::Amount};
 use plimsoll_replay::start::{Policy, Ran};
@@ -33,7 +33,7 @@ pub(super) fn pool(
     }
     let Some(target) = target(logged, &ran) else { return Ok(()) };
     let now = trial::count(&ran, target.name);
-    let Some(cell) = cell(&ran, target.name) else { return Ok(()) };
+    let Some(cell) = cell(&ran, logged, target.name) else { return Ok(()) };
     let Some(handle) = handle(draft, known, logged, &ran) else { return Ok(()) };
     fit(draft, &handle, &target, cell, now, base)
 }
@@ -176,16 +176,19 @@ fn target(logged: &Logged, ran: &Ran) -> Option<Target> {
         };
         Target { name, count: at.value, place: at.place() }
     });
-    let blocks =
-        |at: At<u64>| Target { name: "num_gpu_blocks", count: at.value, place: at.place() };
-    tokens.or_else(|| logged.blocks.map(blocks))
+    let of = |name, at: At<u64>| Target { name, count: at.value, place: at.place() };
+    let tokens = tokens.or_else(|| logged.blocks.map(|at| of("num_gpu_blocks", at)));
+    tokens.or_else(|| logged.longest.map(|at| of(trial::LONGEST, at)))
 }
 
 /// Bytes of the budget that one more of the count takes.
-fn cell(ran: &Ran, name: &str) -> Option<f64> {
-    let bytes = match &ran.start.figure("kv_bytes_per_token")?.value {
-        FigureValue::Bytes(bytes) => bytes.0 as f64,
-        FigureValue::Float(bytes) => *bytes,
+fn cell(ran: &Ran, logged: &Logged, name: &str) -> Option<f64> {
+    let figure = ran.start.figure("kv_bytes_per_token").map(|figure| &figure.value);
+    let bytes = match (figure, logged.request) {
+        (Some(FigureValue::Bytes(bytes)), _) => bytes.0 as f64,
+        (Some(FigureValue::Float(bytes)), _) => *bytes,
+        // A refused start has no pool; its own arithmetic has the size of a token.
+        (None, Some((needed, length))) => needed.bytes as f64 / length as f64,
         _ => return None,
     };
     let block = match name {
@@ -218,6 +221,28 @@ fn available(draft: &mut Draft, logged: &Logged, base: &Path) -> Result<(), Stri
     Ok(())
 }
 
+/// Memory that is gone behind the pool and that no account explains: as small as such remainders are, it is put
+/// down as what it is. A larger one is another pool or another program, and the claims say that it differs.
+pub(super) fn remainder(draft: &mut Draft, logged: &Logged, base: &Path) -> Result<(), String> {
+    let Some(at) = logged.after_pool.values().min_by_key(|at| at.value.bytes) else {
+        return Ok(());
+    };
+    let ran = Trial::start(draft, base)?;
+    let Some(free) = trial::free(&ran, "after_pool") else { return Ok(()) };
+    let gone = free - at.value.bytes;
+    if gone > at.value.half && gone <= REMAINDER {
+        let (what, place) = (shown(at.value), at.place());
+        draft.start_events.push(format!(
+            "{{ at: during_sizing, others_hold: {} }} # no account explains it; {what} are free at {place}",
+            amount(as_written(gone))
+        ));
+    }
+    Ok(())
+}
+
+/// The largest remainder that is put down as one.
+const REMAINDER: i64 = 512 << 20;
+
 /// What the graphs take so that the printed figure is left in the end.
 pub(super) fn left(draft: &mut Draft, logged: &Logged, base: &Path) -> Result<(), String> {
     let Some(least) = logged.after_graphs.values().min_by_key(|at| at.value.bytes) else {
@@ -244,7 +269,11 @@ pub(super) fn leave(
 
 /// What was taken when so much was left, and the block that was refused then.
 fn taken(shortage: Shortage, place: &str) -> Option<(i64, i64, String)> {
-    let (requested, free) = (shortage.requested?, shortage.free?);
+    let requested = shortage.requested?;
+    let Some(free) = shortage.free else {
+        let note = format!("just more than there is: {place} does not print what was left");
+        return Some((MORE, 0, note));
+    };
     let note = format!(
         "at least: what was taken when {} were left, and the {} refused at {place}",
         shown(free),
@@ -252,6 +281,9 @@ fn taken(shortage: Shortage, place: &str) -> Option<(i64, i64, String)> {
     );
     Some((requested.bytes, free.bytes, note))
 }
+
+/// What is asked for too much where no line tells.
+const MORE: i64 = 2 << 20;
 
 /// An amount of a log in the unit that fits it.
 pub(super) fn shown(amount: Amount) -> String {

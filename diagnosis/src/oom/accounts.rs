@@ -6,8 +6,19 @@ use plimsoll_ingest::log::{Amount, TorchOom};
 /// What a process may hold beside PyTorch without a reason to look for: context, modules, communicators.
 const ORDINARY_OUTSIDE: i64 = 6 * GIB as i64;
 
-/// What tools of the desktop and other small programs hold at most, as a share of the device.
+/// What a desktop and other small programs hold at most, as a share of the device: a twentieth.
 const SMALL_SHARE: i64 = 20;
+
+/// Above this share of the device others are the reason that weights do not load: a tenth.
+const LOADING_SHARE: i64 = 10;
+
+/// Above this share they are the reason that a measured server dies later: a fifth. What they held before was taken
+/// off when it measured.
+const SERVING_SHARE: i64 = 5;
+
+/// Devices of this capacity share their memory with the host (GB10, Thor, Strix Halo, MI300A): no other device has
+/// between 100 and 129 GiB. Source: the device catalog.
+const UNIFIED: std::ops::RangeInclusive<i64> = 100 * GIB as i64..=129 * GIB as i64;
 
 /// Why a printed figure was not used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,7 +48,7 @@ pub struct Accounts {
     pub idle: Option<Amount>,
     /// Of this process and not PyTorch's: context, communicators, DeepEP, symmetric memory, graphs' code.
     pub outside_torch: Option<Amount>,
-    /// Neither free nor this process's.
+    /// Neither free nor this process's; where the text does not give this process, neither free nor PyTorch's.
     pub others: Option<Amount>,
     /// How much was short: requested less free; below zero when there was enough.
     pub missing: Option<Amount>,
@@ -71,23 +82,46 @@ impl Accounts {
             accounts.this_process.zip(reserved).map(|(own, torch)| not_negative(own - torch));
         accounts.others = match (used, accounts.this_process, reserved) {
             (Some(used), Some(own), _) => Some(not_negative(used - own)),
-            // Nothing says what this process holds beside PyTorch: what exceeds the ordinary is others'.
-            (Some(used), None, Some(torch)) => {
-                let rest = used - torch - Amount::exact(ORDINARY_OUTSIDE);
-                Some(not_negative(rest))
-            }
+            // Nothing says what this process holds beside PyTorch: that is in it too.
+            (Some(used), None, Some(torch)) => Some(not_negative(used - torch)),
             _ => listed_others(oom),
         };
         accounts
     }
 
-    /// Whether others hold so much that they decide: over a twentieth of the device, and enough for the request.
+    /// Whether others hold so much that it matters: over a twentieth of the device, and enough for the request.
     #[must_use]
     pub fn others_decide(&self) -> bool {
-        let Some(others) = self.others else { return false };
+        self.others_above(SMALL_SHARE)
+    }
+
+    /// Whether others hold so much that they are the reason why weights do not load.
+    #[must_use]
+    pub fn others_decide_loading(&self) -> bool {
+        self.others_above(LOADING_SHARE)
+    }
+
+    /// Whether others hold so much that they are the reason why a server that measured its memory dies.
+    #[must_use]
+    pub fn others_decide_serving(&self) -> bool {
+        self.others_above(SERVING_SHARE)
+    }
+
+    /// Whether device and host share one memory, by the capacity alone.
+    #[must_use]
+    pub fn unified(&self) -> bool {
+        self.capacity.is_some_and(|capacity| UNIFIED.contains(&capacity.bytes))
+    }
+
+    /// Over one part in `share` of the device, and enough for the request.
+    fn others_above(&self, share: i64) -> bool {
+        let Some(mut others) = self.others else { return false };
+        if self.this_process.is_none() && self.allocated.is_some() {
+            others.bytes = others.bytes.saturating_sub(ORDINARY_OUTSIDE);
+        }
         let capacity = self.capacity.map_or(0, |capacity| capacity.bytes);
         let missing = self.missing.map_or(0, |missing| missing.bytes);
-        others.bytes > capacity / SMALL_SHARE && others.bytes > missing && others.bytes > GIB as i64
+        others.bytes > capacity / share && others.bytes > missing && others.bytes > GIB as i64
     }
 
     /// Whether this process holds much that PyTorch does not know.
@@ -106,14 +140,24 @@ impl Accounts {
     /// just as much as was asked would not have served it either.
     #[must_use]
     pub fn idle_covers_request(&self) -> bool {
-        let enough = |idle: Amount, asked: Amount| idle.bytes >= asked.bytes + asked.bytes / 2;
+        let enough =
+            |idle: Amount, asked: Amount| idle.bytes >= asked.bytes.saturating_add(asked.bytes / 2);
         self.idle.zip(self.requested).is_some_and(|(idle, asked)| enough(idle, asked))
+    }
+
+    /// Whether idle pieces and free memory together would have served it, had they been one.
+    #[must_use]
+    pub fn enough_in_pieces(&self) -> bool {
+        match (self.idle, self.free, self.requested) {
+            (Some(idle), Some(free), Some(asked)) => (idle + free).bytes >= asked.bytes,
+            _ => false,
+        }
     }
 
     /// Whether nothing of size was ever freed: no pass has run in this process yet.
     #[must_use]
     pub fn nothing_freed_yet(&self) -> bool {
-        let idle = self.idle.is_some_and(|idle| idle.bytes < 64 * MIB as i64);
+        let idle = self.idle.is_some_and(|idle| idle.bytes < 32 * MIB as i64);
         idle && self.private_pools.is_none() && self.allocated.is_some()
     }
 
@@ -155,9 +199,13 @@ impl Accounts {
         if let (Some(capacity), Some(free), Some(others)) = (self.capacity, self.free, self.others)
             && others.bytes > GIB as i64
         {
-            let own = self.this_process.or(self.allocated).unwrap_or_default();
+            let torch = self.allocated.unwrap_or_default() + self.idle.unwrap_or_default();
+            let (own, whose, rest) = match self.this_process {
+                Some(own) => (own, "this process's", "others'"),
+                None => (torch, "PyTorch's", "others' and this process's own context"),
+            };
             lines.push(format!(
-                "{} − {} free − {} known to be this process's leaves {} to others",
+                "{} − {} free − {} {whose} = {}: {rest}",
                 size(capacity),
                 size(free),
                 size(own),
@@ -197,8 +245,8 @@ fn not_negative(amount: Amount) -> Amount {
 /// An amount in the unit that PyTorch would print it in.
 #[must_use]
 pub fn size(amount: Amount) -> String {
-    let sign = if amount.bytes < 0 { "-" } else { "" };
-    let bytes = amount.bytes.saturating_abs();
+    let (sign, bytes) =
+        if amount.bytes < 0 { ("-", amount.bytes.saturating_neg()) } else { ("", amount.bytes) };
     let value = bytes as f64;
     if bytes > GIB as i64 {
         format!("{sign}{:.2} GiB", value / GIB as f64)

@@ -48,7 +48,7 @@ fn number(value: i64) -> String {
 pub fn rows(requested: Amount, width: u64, item: i64) -> Option<Rows> {
     let width = i64::try_from(width).ok().filter(|w| *w > 0)?;
     let row = width.checked_mul(item)?;
-    let least = (requested.least() - SEGMENT).max(0) / row + 1;
+    let least = requested.least().saturating_sub(SEGMENT).max(0) / row + 1;
     let most = requested.most() / row;
     (least <= most && most > 0).then_some(Rows { least, most, width, item })
 }
@@ -56,7 +56,7 @@ pub fn rows(requested: Amount, width: u64, item: i64) -> Option<Rows> {
 /// Fewest rows of float logits that a request can be, whatever the model.
 #[must_use]
 pub fn fewest_logit_rows(requested: Amount) -> i64 {
-    (requested.least() - SEGMENT).max(0) / (LARGEST_VOCABULARY * 4)
+    requested.least().saturating_sub(SEGMENT).max(0) / (LARGEST_VOCABULARY * 4)
 }
 
 /// Bytes a token of a chunk: the request over the tokens.

@@ -12,8 +12,8 @@ use plimsoll_ingest::log::{Event, Kind, Sglang, TorchOom};
 use crate::{Case, Phase};
 
 pub use accounts::{Accounts, Artefact, size};
-pub use part::{Part, part};
-pub use phase::{Basis, Reached, of_frames as phase_of_frames, reached};
+pub use part::{Part, part, telling_frame};
+pub use phase::{Basis, Reached, of_frames as phase_of_frames, reached, went_on};
 pub use verdict::Verdict;
 
 /// A failed allocation with all that its lines tell.
@@ -31,6 +31,8 @@ pub struct Judgement<'a> {
     pub reached: Reached,
     /// What asked.
     pub part: Option<Part>,
+    /// Whether the frames are a draft model's.
+    pub in_draft: bool,
     /// Whose the memory was.
     pub accounts: Accounts,
     /// Failures of the same kind on other ranks.
@@ -71,6 +73,7 @@ pub fn judge<'a>(case: &'a Case, event: &'a Event, oom: &'a TorchOom) -> Judgeme
         basis,
         reached,
         part: part(&oom.frames),
+        in_draft: part::in_draft(&oom.frames),
         accounts,
         other_ranks: 0,
     }

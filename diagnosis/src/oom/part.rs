@@ -7,6 +7,8 @@ use plimsoll_ingest::log::Frame;
 pub enum Part {
     /// Buffers of communication: NCCL, symmetric memory, DeepEP, NVSHMEM.
     Communication,
+    /// Weights or pools that come back beside a trainer on the same device.
+    Colocated,
     /// Scores of a sparse-attention indexer: queries × keys.
     Indexer,
     /// A host pool or pinned staging buffer.
@@ -51,6 +53,7 @@ impl Part {
     pub const fn words(self) -> &'static str {
         match self {
             Self::Communication => "buffers of communication (NCCL, symmetric memory, DeepEP)",
+            Self::Colocated => "memory that comes back beside a trainer",
             Self::Indexer => "the indexer's scores (chunk × context)",
             Self::HostPool => "a host pool",
             Self::RequestTable => "the request-to-token table",
@@ -96,6 +99,20 @@ const WORDS: &[(Part, &[&str])] = &[
             "quick_all_reduce",
         ],
     ),
+    (
+        Part::WeightConversion,
+        &[
+            "process_weights_after_loading",
+            "repack",
+            "dequant",
+            "requant",
+            "permute_weights",
+            "shuffle_weight",
+            "transform_weight",
+            "_post_load",
+        ],
+    ),
+    (Part::Colocated, &["memory_saver", "resume_memory", "update_weights_from", "release_memory"]),
     (Part::Indexer, &["indexer", "mqa_logits", "topk_paged", "index_topk"]),
     (
         Part::HostPool,
@@ -153,7 +170,9 @@ const WORDS: &[(Part, &[&str])] = &[
             "siglip",
             "internvit",
             "whisper",
-            "audio_tower",
+            "audio",
+            "clip.py",
+            "intern_vit",
             "mm_utils",
             "embed_mm",
             "image_embed",
@@ -231,19 +250,6 @@ const WORDS: &[(Part, &[&str])] = &[
         ],
     ),
     (
-        Part::WeightConversion,
-        &[
-            "process_weights_after_loading",
-            "repack",
-            "dequant",
-            "requant",
-            "permute_weights",
-            "shuffle_weight",
-            "transform_weight",
-            "_post_load",
-        ],
-    ),
-    (
         Part::Weights,
         &[
             "create_weights",
@@ -280,6 +286,28 @@ pub fn part(frames: &[Frame]) -> Option<Part> {
     frames.iter().rev().find_map(of_frame)
 }
 
+/// Whether a draft model asked: its worker stands in the frames.
+pub(super) fn in_draft(frames: &[Frame]) -> bool {
+    let words = [
+        "eagle_worker",
+        "draft_worker",
+        "standalone_worker",
+        "multi_layer_eagle",
+        "draft_model_runner",
+    ];
+    frames.iter().map(frame_text).any(|text| words.iter().any(|word| text.contains(word)))
+}
+
+/// That frame in words: `_get_logits (logits_processor.py)`.
+#[must_use]
+pub fn telling_frame(frames: &[Frame]) -> Option<String> {
+    let frame = frames.iter().rev().find(|frame| of_frame(frame).is_some())?;
+    Some(match &frame.function {
+        Some(function) => format!("{function} ({})", frame.file),
+        None => frame.file.to_string(),
+    })
+}
+
 fn of_frame(frame: &Frame) -> Option<Part> {
     let text = frame_text(frame);
     WORDS
@@ -293,6 +321,8 @@ fn of_frame(frame: &Frame) -> Option<Part> {
 pub(super) fn frame_text(frame: &Frame) -> String {
     let function = frame.function.as_deref().unwrap_or_default();
     let code = frame.code.as_deref().unwrap_or_default();
-    let file = if frame.file.contains("models/") { "" } else { &*frame.file };
+    let towers = ["vision", "clip", "siglip", "intern_vit", "internvit", "whisper", "audio"];
+    let tower = towers.iter().any(|word| frame.file.contains(word));
+    let file = if frame.file.contains("models/") && !tower { "" } else { &*frame.file };
     format!("{file} {function} {code}").to_ascii_lowercase()
 }

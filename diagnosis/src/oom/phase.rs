@@ -108,6 +108,28 @@ fn served(case: &Case) -> bool {
         .any(|((start, _), activity)| *start >= last && activity.lines.is_some())
 }
 
+/// Whether a server went on after a line: it started, captured or served later.
+#[must_use]
+pub fn went_on(case: &Case, at: &Event) -> bool {
+    let later = case.events().any(|event| {
+        (event.file, event.line) > (at.file, at.line)
+            && matches!(
+                &event.kind,
+                Kind::Sglang(
+                    Sglang::Ready
+                        | Sglang::Summary { .. }
+                        | Sglang::PoolEnd { .. }
+                        | Sglang::CaptureEnd { .. }
+                ) | Kind::Vllm(Vllm::Ready | Vllm::KvTokens { .. } | Vllm::CaptureEnd { .. })
+            )
+    });
+    let last = case.events().next_back().map_or(0, |event| event.start);
+    let served = case.log.activity.iter().any(|((start, _), activity)| {
+        *start == last && activity.lines.is_some_and(|(_, last)| last > at.line)
+    });
+    later || served
+}
+
 /// Words of frames by phase; the first row that any frame matches decides, so a capture that runs a forward
 /// pass is a capture.
 const WORDS: &[(Phase, &[&str])] = &[

@@ -46,22 +46,48 @@ impl Verdict {
             (Basis::Figures, _) => (Confidence::Likely, 75),
             (Basis::Nothing, _) => (Confidence::Possible, 70),
         };
-        Self { phase: judged.phase, confidence, weight, ..verdict }
+        let phase = match (judged.phase, verdict.cause) {
+            (Phase::Unknown, Cause::PromptLogprobs) => Phase::Prefill,
+            (Phase::Unknown, Cause::Encoder) => Phase::Encoder,
+            (phase, _) => phase,
+        };
+        let mut verdict = Self { phase, confidence, weight, ..verdict };
+        if judged.in_draft && verdict.cause != Cause::DraftNotBudgeted {
+            verdict.also.push(Cause::DraftNotBudgeted);
+        }
+        if judged.accounts.unified() && verdict.cause != Cause::SharedOrUnifiedMemory {
+            verdict.also.push(Cause::SharedOrUnifiedMemory);
+        }
+        verdict
     }
 }
 
 /// Others, or the machine itself, decide before any phase does.
 fn by_holder(judged: &Judgement<'_>) -> Option<Verdict> {
     let accounts = &judged.accounts;
-    if accounts.others_decide() {
-        let also = [Cause::ModelTooBig, Cause::NeighbourDuringSizing];
-        let cause = Cause::SharedOrUnifiedMemory;
-        return Some(Verdict::new("shared-memory-machine", cause, &also, Direction::NoEffect));
+    let shared = |also: &[Cause], fraction: Direction| {
+        Some(Verdict::new("shared-memory-machine", Cause::SharedOrUnifiedMemory, also, fraction))
+    };
+    if judged.part == Some(Part::Colocated) {
+        return shared(
+            &[Cause::ActivationsOutsidePool, Cause::NeighbourDuringSizing],
+            Direction::Lower,
+        );
     }
     if accounts.refused_with_room() && judged.phase != Phase::Host {
         let also = [Cause::WrongOrUnknownCapacity, Cause::HostMemory, Cause::Fragmentation];
-        let cause = Cause::SharedOrUnifiedMemory;
-        return Some(Verdict::new("shared-memory-machine", cause, &also, Direction::Lower));
+        return shared(&also, Direction::Lower);
+    }
+    let loading = judged.phase == Phase::Load && judged.reached != Reached::DraftLoading;
+    if loading && !accounts.unified() && accounts.others_decide_loading() {
+        return shared(&[Cause::ModelTooBig, Cause::NeighbourDuringSizing], Direction::NoEffect);
+    }
+    if !loading && accounts.others_decide_serving() {
+        let also = [Cause::ActivationsOutsidePool, Cause::GraphsOrWorkspace, Cause::ModelTooBig];
+        // A server of which no line says that it measured anything may just have begun to load.
+        let fraction =
+            if judged.basis == Basis::Nothing { Direction::NoEffect } else { Direction::Lower };
+        return shared(&also, fraction);
     }
     None
 }
@@ -94,7 +120,7 @@ fn host() -> Verdict {
 
 fn loading(judged: &Judgement<'_>) -> Verdict {
     let none = Direction::NoEffect;
-    if judged.reached == Reached::DraftLoading {
+    if judged.reached == Reached::DraftLoading || judged.in_draft {
         let also = [Cause::EmptyFeasibleWindow, Cause::GraphsOrWorkspace];
         return Verdict::new(
             "draft-not-budgeted",
@@ -132,7 +158,7 @@ fn lora() -> Verdict {
 
 fn sizing(judged: &Judgement<'_>) -> Verdict {
     let lower = Direction::Lower;
-    if judged.reached == Reached::DraftSizing {
+    if judged.reached == Reached::DraftSizing || judged.in_draft {
         let also = [Cause::EmptyFeasibleWindow, Cause::GraphsOrWorkspace];
         return Verdict::new("draft-not-budgeted", Cause::DraftNotBudgeted, &also, lower);
     }

@@ -6,7 +6,7 @@ mod sglang;
 mod shared;
 mod vllm;
 
-use crate::{Case, Finding, Level, study::Study};
+use crate::{Case, Confidence, Finding, Level, study::Study};
 
 /// A rule: reads the case, gives what it found.
 type Rule = fn(&Case) -> Vec<Finding>;
@@ -25,9 +25,25 @@ pub(crate) fn of_study(study: &Study<'_>) -> Vec<Finding> {
     let rules = RULES.iter().copied().flatten();
     let mut found: Vec<Finding> = rules.flat_map(|rule| rule(study.case)).collect();
     found.extend(alive::findings(study));
+    if found.iter().all(|finding| finding.level < Level::Error) {
+        found.extend(sglang::unexplained(study.case));
+    }
     if found.iter().all(|finding| finding.level < Level::Warning) {
         found.extend(alive::healthy(study));
     }
     found.sort_by_key(|finding| std::cmp::Reverse((finding.level, finding.weight)));
-    found
+    once(found)
+}
+
+/// Sorted findings without repeats of a code that is already there: remarks, and guesses beside what is surer.
+fn once(sorted: Vec<Finding>) -> Vec<Finding> {
+    let mut kept: Vec<Finding> = Vec::with_capacity(sorted.len());
+    for finding in sorted {
+        let weak = finding.level < Level::Error || finding.confidence == Confidence::Possible;
+        let repeats = weak && kept.iter().any(|k| k.code == finding.code);
+        if !repeats {
+            kept.push(finding);
+        }
+    }
+    kept
 }

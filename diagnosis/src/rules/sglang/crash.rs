@@ -2,11 +2,20 @@
 
 use plimsoll_ingest::log::{Amount, Server};
 
-use super::levers::{FRACTION, Scale, fraction_text, gib};
+use super::levers::{Scale, fraction_text, gib};
 use super::settings::Settings;
 use super::start::Start;
 use crate::oom::{self, Artefact, Judgement, Part, Verdict, factor, size};
-use crate::{Case, Cause, Direction, Finding, Lever, Move, Phase};
+use crate::{Case, Cause, Direction, Finding, Phase};
+
+/// Requests that SGLang lets run at most on its own. Source: SGLang sizing of the request table, every release.
+const MOST_REQUESTS: i64 = 4096;
+
+/// Tokens of a prefill batch unless a flag says otherwise. Source: SGLang `ServerArgs.max_prefill_tokens`.
+const MOST_PREFILL_TOKENS: u64 = 16_384;
+
+/// A row of float logits of the smallest vocabulary of a current large model (100,000 entries), less a third.
+const LEAST_LOGIT_ROW: i64 = 270_000;
 
 /// The failed allocation of a log that is SGLang's, or of nobody known.
 pub(super) fn allocation(case: &Case) -> Vec<Finding> {
@@ -16,7 +25,7 @@ pub(super) fn allocation(case: &Case) -> Vec<Finding> {
     let Some(judged) = oom::first(case) else { return Vec::new() };
     let settings = Settings::of(case);
     let start = Start::of_rank(case, judged.event.rank);
-    let scene = Scene { settings: &settings, start: start.as_ref(), judged: &judged };
+    let scene = Scene { case, settings: &settings, start: start.as_ref(), judged: &judged };
     let verdict = scene.verdict();
     let mut finding =
         Finding::new(verdict.code, verdict.cause, verdict.phase, scene.headline(&verdict))
@@ -32,10 +41,11 @@ pub(super) fn allocation(case: &Case) -> Vec<Finding> {
 }
 
 /// What the failure is judged with.
-struct Scene<'a> {
-    settings: &'a Settings,
-    start: Option<&'a Start<'a>>,
-    judged: &'a Judgement<'a>,
+pub(super) struct Scene<'a> {
+    pub(super) case: &'a Case,
+    pub(super) settings: &'a Settings,
+    pub(super) start: Option<&'a Start<'a>>,
+    pub(super) judged: &'a Judgement<'a>,
 }
 
 impl Scene<'_> {
@@ -48,9 +58,8 @@ impl Scene<'_> {
             verdict.also.insert(0, verdict.cause);
             verdict.cause = Cause::MambaState;
         }
-        if starting
-            && self.settings.speculative.is_some()
-            && self.settings.since(5, 14) != Some(true)
+        let early = starting || matches!(verdict.phase, Phase::Unknown | Phase::Load);
+        if early && self.settings.speculative.is_some() && self.settings.since(5, 14) != Some(true)
         {
             verdict.also.push(Cause::DraftNotBudgeted);
         }
@@ -63,6 +72,15 @@ impl Scene<'_> {
         if starting && self.settings.context.is_some_and(|context| context >= 500_000) {
             verdict.also.push(Cause::GrowsWithContext);
         }
+        // No activation takes so much for a token: a row of logits does.
+        let per_token = self.judged.accounts.requested.and_then(|asked| {
+            factor::bytes_per_token(asked, self.settings.chunk.unwrap_or(MOST_PREFILL_TOKENS))
+        });
+        if verdict.cause == Cause::ActivationsOutsidePool
+            && per_token.is_some_and(|bytes| bytes >= LEAST_LOGIT_ROW)
+        {
+            verdict.also.insert(0, Cause::PromptLogprobs);
+        }
         if self.settings.hicache.yes() {
             verdict.also.push(Cause::HostMemory);
         }
@@ -72,7 +90,7 @@ impl Scene<'_> {
     /// Whether the copies of Mamba states for draft tokens outweigh the states themselves.
     fn mamba_copies_dominate(&self) -> bool {
         self.start.and_then(|start| start.mamba).is_some_and(|mamba| {
-            mamba.intermediate.bytes > 2 * mamba.states.bytes && mamba.intermediate.bytes > gib(4)
+            mamba.intermediate.bytes / 2 > mamba.states.bytes && mamba.intermediate.bytes > gib(4)
         })
     }
 
@@ -97,7 +115,8 @@ impl Scene<'_> {
             Phase::Host => "a host buffer failed",
             _ => "an allocation failed",
         };
-        let part = self.judged.part.map_or(String::new(), |part| format!(" in {}", part.words()));
+        let told = self.judged.part.filter(|part| *part != Part::Weights);
+        let part = told.map_or(String::new(), |part| format!(" in {}", part.words()));
         let ranks = match self.judged.other_ranks {
             0 => String::new(),
             n => format!(" (and {n} more ranks)"),
@@ -114,7 +133,7 @@ impl Scene<'_> {
     fn because(&self, verdict: &Verdict) -> String {
         let accounts = &self.judged.accounts;
         let text = match verdict.cause {
-            Cause::SharedOrUnifiedMemory if accounts.others_decide() => {
+            Cause::SharedOrUnifiedMemory if !accounts.refused_with_room() => {
                 let others = accounts.others.unwrap_or_default();
                 let zero = match accounts.artefact {
                     Some(Artefact::ZeroInContainer) => {
@@ -171,9 +190,7 @@ impl Scene<'_> {
         {
             lines.push(rows.words(asked));
         }
-        if let Some(vocabulary) = self.vocabulary_tells()
-            && let Some(rows) = factor::rows(asked, vocabulary, 4)
-        {
+        if let Some(rows) = self.logit_rows() {
             lines.push(rows.words(asked));
         }
         if let Some(chunk) = self.chunk_tells()
@@ -184,8 +201,9 @@ impl Scene<'_> {
         lines
     }
 
-    /// The vocabulary, where the failure can be rows of logits: in frames of logits or sampling, or no frames at all.
-    fn vocabulary_tells(&self) -> Option<u64> {
+    /// The request as rows of float logits, where it can be: in frames of logits or sampling; without frames
+    /// only if a server may run so many requests.
+    pub(super) fn logit_rows(&self) -> Option<factor::Rows> {
         let part = self.judged.part;
         let logits = matches!(part, Some(Part::Logits | Part::PromptLogprobs | Part::Sampler));
         let serving = !matches!(self.judged.phase, Phase::Load | Phase::Sizing | Phase::Capture);
@@ -194,7 +212,11 @@ impl Scene<'_> {
             return None;
         }
         let name = self.settings.model.as_deref()?;
-        Some(plimsoll_catalog::models::find(name).ok()?.model.geometry.vocab_size)
+        let requests =
+            self.settings.max_running.and_then(|n| i64::try_from(n).ok()).unwrap_or(MOST_REQUESTS);
+        let vocabulary = plimsoll_catalog::models::find(name).ok()?.model.geometry.vocab_size;
+        let rows = factor::rows(self.judged.accounts.requested?, vocabulary, 4)?;
+        (logits || rows.least <= requests).then_some(rows)
     }
 
     /// The chunk, where the failure can be a prefill pass.
@@ -208,6 +230,9 @@ impl Scene<'_> {
     /// Lines and numbers that the arithmetic rests on.
     fn lines(&self, mut finding: Finding) -> Finding {
         let accounts = &self.judged.accounts;
+        if let Some(frame) = oom::telling_frame(&self.judged.oom.frames) {
+            finding = finding.sum(format!("the frame that tells: {frame}"));
+        }
         let numbers: [(&'static str, Option<Amount>); 6] = [
             ("requested_bytes", accounts.requested),
             ("free_bytes", accounts.free),
@@ -244,7 +269,7 @@ impl Scene<'_> {
         }
         if let Some(fraction) = self.settings.fraction {
             finding = finding.float("mem_fraction_static", fraction);
-            let base = Scale::of(self.settings, self.start, accounts.capacity).base;
+            let base = Scale::of(self.case, self.settings, self.start, accounts.capacity).base;
             if let Some(base) = base
                 && finding.fraction == Direction::Lower
             {
@@ -256,177 +281,6 @@ impl Scene<'_> {
                     size(outside)
                 ));
             }
-        }
-        finding
-    }
-
-    fn levers(&self, mut finding: Finding, verdict: &Verdict) -> Finding {
-        let accounts = &self.judged.accounts;
-        let scale = Scale::of(self.settings, self.start, accounts.capacity);
-        let fraction = scale.lower(accounts.missing);
-        let chunk = self.chunk_lever();
-        let before: Vec<Lever> = match verdict.cause {
-            Cause::GraphsOrWorkspace | Cause::AttentionWorkspace | Cause::MoeWorkspace => {
-                self.outside_levers(&fraction)
-            }
-            Cause::SamplerBuffers => {
-                vec![
-                    Lever::new("--max-running-requests", Move::Lower)
-                        .gives("a row of vocabulary × 4 B less for each, several times over"),
-                    fraction,
-                ]
-            }
-            Cause::GrowsWithContext => vec![
-                chunk.unwrap_or_else(|| Lever::new("--chunked-prefill-size", Move::Lower)),
-                Lever::new("--context-length", Move::Lower)
-                    .gives("bounds the scores of the longest prompt"),
-                fraction,
-            ],
-            Cause::PromptLogprobs => vec![
-                Lever::new("--chunked-prefill-size", Move::Lower)
-                    .to(4096)
-                    .gives("fewer rows of logits at once, in releases that chunk them"),
-                Lever::new("--max-prefill-tokens", Move::Lower)
-                    .to(4096)
-                    .gives("fewer prompts in a batch"),
-            ],
-            Cause::Fragmentation => vec![
-                Lever::new("PYTORCH_CUDA_ALLOC_CONF", Move::Set)
-                    .to("expandable_segments:True")
-                    .gives("idle pieces can be joined (not on unified memory)"),
-                fraction,
-            ],
-            Cause::MambaState => vec![
-                Lever::new("--max-mamba-cache-size", Move::Lower)
-                    .gives("states and copies shrink with the slots"),
-                Lever::new("--speculative-num-draft-tokens", Move::Lower)
-                    .gives("copies shrink with draft tokens"),
-                fraction,
-            ],
-            Cause::ModelTooBig | Cause::LoadTimePeak => vec![
-                Lever::new("--tp", Move::Raise)
-                    .gives("the weights of a rank shrink with the ranks"),
-                Lever::new("--quantization", Move::Set).gives("or a quantised checkpoint"),
-            ],
-            Cause::Encoder => vec![
-                Lever::new("--limit-mm-data-per-request", Move::Lower)
-                    .gives("fewer images at once"),
-                Lever::new("--max-running-requests", Move::Lower).gives("fewer encoders at once"),
-                fraction,
-            ],
-            Cause::SharedOrUnifiedMemory if verdict.fraction == Direction::NoEffect => {
-                vec![Lever::new("--tp", Move::Raise).gives("or free the device first")]
-            }
-            Cause::RequestTable => vec![
-                Lever::new("--max-running-requests", Move::Lower)
-                    .gives("the table shrinks with requests"),
-                Lever::new("--context-length", Move::Lower).gives("and with the context"),
-                fraction,
-            ],
-            Cause::LoraBuffers => vec![
-                Lever::new("--max-loras-per-batch", Move::Lower),
-                Lever::new("--max-lora-rank", Move::Lower),
-                fraction,
-            ],
-            Cause::HostMemory => {
-                vec![
-                    Lever::new("--hicache-size", Move::Lower),
-                    Lever::new("--hicache-ratio", Move::Lower),
-                ]
-            }
-            _ => chunk.into_iter().chain([fraction]).collect(),
-        };
-        for lever in before {
-            finding = finding.set(lever);
-        }
-        finding
-    }
-
-    /// The largest chunk whose request fits; half of the chunk where figures are missing.
-    fn chunk_lever(&self) -> Option<Lever> {
-        let serving = matches!(self.judged.phase, Phase::Prefill | Phase::Unknown | Phase::Encoder);
-        if !serving {
-            return None;
-        }
-        let lever = Lever::new("--chunked-prefill-size", Move::Lower);
-        let Some(chunk) = self.settings.chunk else {
-            return Some(lever.gives("activations shrink with the tokens of a pass"));
-        };
-        let accounts = &self.judged.accounts;
-        let fits = accounts
-            .requested
-            .zip(accounts.free)
-            .and_then(|(asked, free)| factor::chunk_that_fits(asked, free, chunk));
-        let value = fits.unwrap_or(chunk / 2).max(512);
-        let asked = accounts.requested.and_then(|a| factor::bytes_per_token(a, chunk)).map(|per| {
-            let bytes = per.saturating_mul(i64::try_from(value).unwrap_or(i64::MAX));
-            format!("the same buffer takes {}", size(Amount::exact(bytes)))
-        });
-        Some(lever.to(value).gives(asked.unwrap_or("activations shrink with the chunk".to_owned())))
-    }
-
-    /// Graphs, workspaces, communication: what makes each smaller.
-    fn outside_levers(&self, fraction: &Lever) -> Vec<Lever> {
-        let mut levers = vec![fraction.clone()];
-        let deepep = self.settings.all_to_all.as_deref() == Some("deepep");
-        match self.judged.part {
-            Some(Part::Communication) if !deepep => levers.push(
-                Lever::new("SGLANG_SYMM_MEM_PREALLOC_GB_SIZE", Move::Lower)
-                    .to(1)
-                    .gives("the pool of symmetric memory is 4 GiB unless set"),
-            ),
-            Some(Part::AttentionWorkspace) => levers.push(
-                Lever::new("--cuda-graph-max-bs", Move::Lower)
-                    .gives("workspaces of graphs shrink with the largest batch"),
-            ),
-            _ => {}
-        }
-        if deepep {
-            levers.push(
-                Lever::new("SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK", Move::Lower).gives(
-                    "DeepEP's buffers shrink with it; they stand outside PyTorch and the pool",
-                ),
-            );
-        }
-        if self.judged.phase == Phase::Capture && self.judged.part != Some(Part::AttentionWorkspace)
-        {
-            levers.push(
-                Lever::new("--cuda-graph-max-bs", Move::Lower).gives("smaller and fewer graphs"),
-            );
-        }
-        if self.judged.part == Some(Part::Indexer) {
-            levers.push(
-                Lever::new("--context-length", Move::Lower)
-                    .gives("the indexer's buffer grows with it"),
-            );
-        }
-        levers
-    }
-
-    fn no_help(&self, mut finding: Finding, verdict: &Verdict) -> Finding {
-        let accounts = &self.judged.accounts;
-        match verdict.fraction {
-            Direction::Lower => {
-                finding = finding.useless(
-                    FRACTION,
-                    Some(Move::Raise),
-                    "it gives more to the pool and less to what failed",
-                );
-            }
-            Direction::NoEffect => {
-                finding = finding.useless(FRACTION, None, "the pool is not what was in the way");
-            }
-            _ => {}
-        }
-        let idle = accounts.idle.zip(accounts.requested);
-        if let Some((idle, asked)) = idle
-            && idle.bytes < asked.bytes
-        {
-            finding = finding.useless(
-                "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-                None,
-                format!("only {} are idle in pieces, {} were asked", size(idle), size(asked)),
-            );
         }
         finding
     }

@@ -67,11 +67,10 @@ pub(super) fn refused(case: &Case) -> Vec<Finding> {
     }
     let lever = Lever::new("--hicache-size", Move::Lower);
     let lever = if each >= 1.0 { lever.to(format!("{each:.0}")) } else { lever };
-    vec![finding.set(
-        lever.gives(format!(
-            "GB a rank, {ranks} ranks on this host; a control group may allow less"
-        )),
-    )]
+    vec![finding.set(lever.gives(format!(
+        "GB for {} on this host; a control group may allow less",
+        if ranks == 1 { "one rank".to_owned() } else { format!("each of {ranks} ranks") }
+    )))]
 }
 
 /// Host pools were asked for and nothing came after: it died there.
@@ -95,7 +94,7 @@ pub(super) fn died_there(case: &Case) -> Vec<Finding> {
         .events()
         .find(|event| (event.file, event.line) > (last.file, last.line) && ended(&event.kind));
     let settings = Settings::of(case);
-    let shown: i64 = pools.iter().map(|(_, size)| size.bytes).sum();
+    let shown = pools.iter().map(|(_, size)| size.bytes).fold(0, i64::saturating_add);
     let one = pools.iter().map(|(_, size)| size.bytes).max().unwrap_or(0);
     // A log of one rank stands for all of the host.
     let all = shown.max(one.saturating_mul(i64::try_from(settings.ranks_per_host).unwrap_or(1)));

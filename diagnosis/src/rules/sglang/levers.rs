@@ -6,7 +6,8 @@ use plimsoll_ingest::log::Amount;
 use super::settings::Settings;
 use super::start::Start;
 use crate::oom::size;
-use crate::{Lever, Move};
+use crate::reconstruct::{WhatIf, known_fraction, what_if};
+use crate::{Case, Lever, Move};
 
 /// The flag of the fraction.
 pub(super) const FRACTION: &str = "--mem-fraction-static";
@@ -23,11 +24,14 @@ pub(super) struct Scale {
     pub(super) base: Option<Amount>,
     /// Bytes of a token slot.
     pub(super) cell: Option<i64>,
+    /// What other fractions would give, where the start printed enough.
+    what_if: Option<WhatIf>,
 }
 
 impl Scale {
     /// Of a start, with the capacity of a failure's text as the second choice.
     pub(super) fn of(
+        case: &Case,
         settings: &Settings,
         start: Option<&Start<'_>>,
         capacity: Option<Amount>,
@@ -39,7 +43,10 @@ impl Scale {
             let tokens = i64::try_from(tokens?).ok().filter(|t| *t > 0)?;
             Some(bytes.bytes / tokens).filter(|cell| *cell > 0)
         });
-        Self { fraction: settings.fraction, base, cell }
+        let what_if = what_if(case);
+        let solved = || what_if.filter(|w| w.fraction_half < 0.005).map(|w| w.fraction);
+        let known = || known_fraction(case).map(|fraction| fraction.value);
+        Self { fraction: settings.fraction.or_else(known).or_else(solved), base, cell, what_if }
     }
 
     /// Lower the fraction so that `missing` is free outside the pool, in steps of 0.01 and by 0.02 at least.
@@ -60,10 +67,15 @@ impl Scale {
                 let value = ((fraction - step) * 100.0).floor() / 100.0;
                 let frees = Amount::exact(((fraction - value) * total) as i64);
                 let tokens = self.tokens(frees).or(tokens);
-                let loss = tokens.map_or(String::new(), |t| format!(", {t} tokens fewer"));
+                let at = self.what_if.map(|what_if| what_if.at_fraction(value));
+                let rest = match (at.filter(|at| at.tokens.is_some()), tokens) {
+                    (Some(at), _) => format!(": {}", at.words()),
+                    (None, Some(tokens)) => format!(", {tokens} tokens fewer"),
+                    (None, None) => String::new(),
+                };
                 lever
                     .to(format!("{value:.2}"))
-                    .gives(format!("{} more outside the pool{loss}", size(frees)))
+                    .gives(format!("{} more outside the pool{rest}", size(frees)))
             }
             _ => {
                 let loss = tokens.map_or(String::new(), |t| format!(" and takes {t} tokens"));

@@ -1,6 +1,7 @@
 //! SGLang: why it refused to start, died or refused a request.
 
 mod crash;
+mod crash_levers;
 mod hicache;
 mod levers;
 mod neighbour;
@@ -10,8 +11,11 @@ mod settings;
 mod sizing;
 mod start;
 mod state;
+mod unexplained;
 
 use super::Rule;
+
+pub(super) use unexplained::ended as unexplained;
 
 /// The rules of this family.
 pub(super) const RULES: &[Rule] = &[
@@ -31,6 +35,7 @@ pub(super) const RULES: &[Rule] = &[
     pool_full::input_too_long,
     pool_full::retractions,
     pool_full::smaller_than_context,
+    pool_full::running_capped,
     hicache::refused,
     hicache::died_there,
     neighbour::unbalanced,

@@ -1,7 +1,6 @@
 //! Who else was on the device while the server measured it: capacity against the first reading, readings that
 //! rise, ranks that differ.
 
-use plimsoll_core::units::MIB;
 use plimsoll_ingest::log::{Amount, Event, Kind, Sglang, System};
 
 use super::levers::{FRACTION, gib};
@@ -41,7 +40,8 @@ pub(super) fn unbalanced(case: &Case) -> Vec<Finding> {
 
 /// Free memory before loading against the capacity of the device.
 pub(super) fn first_reading(case: &Case) -> Vec<Finding> {
-    let Some(capacity) = capacity(case) else { return Vec::new() };
+    let known = case.capacity().or_else(|| table(case));
+    let Some(capacity) = known.or_else(|| above_every_device(case)) else { return Vec::new() };
     let mut starts = Start::all(case);
     starts.retain(|start| start.before.is_some());
     let read = |start: &Start<'_>| start.before.map_or(0, |(_, amount)| amount.bytes);
@@ -57,7 +57,7 @@ pub(super) fn first_reading(case: &Case) -> Vec<Finding> {
             .into_iter()
             .collect();
     }
-    let held = capacity.bytes - read(least);
+    let held = capacity.bytes.saturating_sub(read(least));
     if held as f64 > capacity.bytes as f64 * ORDINARY_SHARE && held > gib(4) {
         return least
             .before
@@ -68,17 +68,20 @@ pub(super) fn first_reading(case: &Case) -> Vec<Finding> {
     Vec::new()
 }
 
-/// Capacity of a rank's device: from a failure's text, a pasted table, the name of the device.
-fn capacity(case: &Case) -> Option<Amount> {
-    let texts = case.torch_ooms().filter_map(|(_, oom)| oom.capacity);
-    let tables = case.system().filter_map(|(_, line)| match line {
+/// Where no line names the device, a reading above the largest there is can only be the host's. Source: the device
+/// catalog, whose largest has 288 GB.
+fn above_every_device(case: &Case) -> Option<Amount> {
+    let largest = Amount::exact(gib(290));
+    let above =
+        |start: &Start<'_>| start.before.is_some_and(|(_, free)| free.bytes > largest.bytes);
+    Start::all(case).iter().any(above).then_some(largest)
+}
+
+/// Capacity from a pasted table of devices.
+fn table(case: &Case) -> Option<Amount> {
+    case.system().find_map(|(_, line)| match line {
         System::SmiRow { total, .. } => Some(*total),
         _ => None,
-    });
-    texts.chain(tables).next().or_else(|| {
-        let name = case.log.devices.first()?;
-        let mib = plimsoll_catalog::devices::find(name).ok()?.smi_total_mib?.value;
-        Some(Amount::exact(i64::try_from(mib.saturating_mul(MIB)).ok()?))
     })
 }
 
@@ -91,7 +94,7 @@ fn more_than_there_is(case: &Case, event: &Event, free: Amount, capacity: Amount
     Finding::new("wrong-capacity", Cause::WrongOrUnknownCapacity, Phase::Sizing, headline)
         .also(&[Cause::SharedOrUnifiedMemory, Cause::HostMemory])
         .because("Devices that share memory with the host answer with the host's; a pool sized from it kills the process.")
-        .level(if died(case) { Level::Error } else { Level::Warning })
+        .level(if case.died() { Level::Error } else { Level::Warning })
         .sure(Confidence::Certain, 90)
         .seen(event)
         .int("free_read_bytes", free.bytes)
@@ -122,22 +125,6 @@ fn refused(case: &Case) -> bool {
     })
 }
 
-/// Whether the log shows that a process ended.
-fn died(case: &Case) -> bool {
-    case.events().any(|event| {
-        matches!(
-            &event.kind,
-            Kind::TorchOom(_)
-                | Kind::System(
-                    System::Exit { .. }
-                        | System::KernelKill { .. }
-                        | System::HostOom { .. }
-                        | System::Signal { .. }
-                )
-        )
-    })
-}
-
 /// A second start in one log that sees less than the first did: the first is not gone.
 pub(super) fn smaller_than_last_time(case: &Case) -> Vec<Finding> {
     let readings: Vec<(&Event, Amount)> = case
@@ -156,7 +143,8 @@ pub(super) fn smaller_than_last_time(case: &Case) -> Vec<Finding> {
         return Vec::new();
     };
     let lost = then - now;
-    if lost.bytes < gib(1) {
+    // Of a start that lives, `alive` says it.
+    if lost.bytes < gib(1) || !case.died() {
         return Vec::new();
     }
     let headline = format!(
@@ -170,8 +158,8 @@ pub(super) fn smaller_than_last_time(case: &Case) -> Vec<Finding> {
         Finding::new("shared-memory-machine", Cause::SharedOrUnifiedMemory, Phase::Load, headline)
             .also(&[Cause::NeighbourDuringSizing, Cause::Leak])
             .because("The earlier server, or another program, still holds it: it was started again too early.")
-            .level(if failed { Level::Error } else { Level::Warning })
-            .sure(Confidence::Likely, if failed { 95 } else { 45 })
+            .level(Level::Error)
+            .sure(Confidence::Likely, if failed { 95 } else { 44 })
             .seen(first)
             .seen(last)
             .int("lost_bytes", lost.bytes)
@@ -194,7 +182,7 @@ fn garbage(start: &Start<'_>) -> Option<Finding> {
     if usage.most() > -gib(1) / 2 {
         return None;
     }
-    let back = Amount::default() - usage;
+    let back = Amount { bytes: usage.bytes.saturating_neg(), half: usage.half };
     let headline = format!(
         "{} came back during graph capture: garbage of loading that was counted as used when the pool was sized",
         size(back)

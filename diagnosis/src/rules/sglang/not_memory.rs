@@ -4,8 +4,8 @@ use plimsoll_ingest::log::{Event, Kind, Sglang, System};
 
 use super::levers::{FRACTION, gib};
 use super::start::Start;
-use crate::oom::size;
-use crate::{Case, Cause, Confidence, Finding, Lever, Move, Phase};
+use crate::oom::{size, went_on};
+use crate::{Case, Cause, Confidence, Finding, Level, Lever, Move, Phase};
 
 /// `Capture cuda graph failed: …` with a text that is no shortage.
 pub(super) fn capture(case: &Case) -> Vec<Finding> {
@@ -128,6 +128,7 @@ pub(super) fn silent(case: &Case) -> Vec<Finding> {
     if memory {
         return Vec::new();
     }
+    let level = if went_on(case, event) { Level::Warning } else { Level::Error };
     let headline = match seconds {
         Some(seconds) => {
             format!("no answer for {seconds} s: the server hangs, compiles, or a process is gone")
@@ -137,6 +138,7 @@ pub(super) fn silent(case: &Case) -> Vec<Finding> {
     vec![
         Finding::new("not-memory", Cause::NotMemory, Phase::Prefill, headline)
             .because("The first passes compile kernels, which takes minutes; no line says that memory was short.")
+            .level(level)
             .sure(Confidence::Likely, 58)
             .seen(event)
             .set(Lever::new("--watchdog-timeout", Move::Raise).gives("time for the first compilation"))

@@ -71,6 +71,11 @@ pub(super) fn decode_exhausted(case: &Case) -> Vec<Finding> {
     });
     let Some(event) = found else { return Vec::new() };
     let alone = event.text.contains("after retracting");
+    // The scheduler retracts until the next step fits, so a full pool is no reason for this text by itself.
+    let full = largest(case, |a| a.usage.most).is_some_and(|usage| usage >= 0.98);
+    if !alone && !full {
+        return vec![admitted_too_much(case, event)];
+    }
     let headline = if alone {
         "one request alone needs more slots than the token pool has"
     } else {
@@ -89,11 +94,33 @@ pub(super) fn decode_exhausted(case: &Case) -> Vec<Finding> {
     )]
 }
 
+fn admitted_too_much(case: &Case, event: &Event) -> Finding {
+    let headline =
+        "a batch was let through that the token pool could not hold, though it was not full";
+    let mut finding =
+        Finding::new("scheduler-bug", Cause::SchedulerBug, Phase::Retraction, headline)
+            .also(&[Cause::PoolTooSmall, Cause::PreemptionStorm, Cause::MisleadingMessage])
+            .because(
+                "Slots of the pool are out, not bytes of the device. Before each step the scheduler retracts until \
+                 the step fits: that this one did not is a fault of its count.",
+            )
+            .sure(Confidence::Likely, 91)
+            .seen(event)
+            .set(Lever::new("--max-running-requests", Move::Lower).gives("fewer requests hold slots at once"))
+            .set(Lever::new("--disable-overlap-schedule", Move::Set).gives("no step is under way while slots are counted"))
+            .useless(FRACTION, Some(Move::Lower), "a smaller pool is exhausted sooner");
+    if let Some(usage) = largest(case, |a| a.usage.most) {
+        finding =
+            finding.sum(format!("pool usage before it: {usage:.2}")).float("pool_usage", usage);
+    }
+    finding
+}
+
 /// What makes the pool larger, or less of it needed.
 fn larger_pool(case: &Case, mut finding: Finding) -> Finding {
     let settings = Settings::of(case);
     let start = Start::tightest(case);
-    let scale = Scale::of(&settings, start.as_ref(), None);
+    let scale = Scale::of(case, &settings, start.as_ref(), None);
     let left = start.as_ref().and_then(Start::last_free);
     let mut raise = Lever::new(FRACTION, Move::Raise);
     if let Some(fraction) = settings.fraction.filter(|f| *f < 0.97) {
@@ -158,16 +185,19 @@ pub(super) fn retractions(case: &Case) -> Vec<Finding> {
             _ => None,
         })
         .collect();
-    let counted: u64 = case.log.activity.values().map(|a| a.retractions).sum();
+    let sum = |figure: fn(&Activity) -> u64| {
+        case.log.activity.values().map(figure).fold(0, u64::saturating_add)
+    };
+    let counted = sum(|a| a.retractions);
     let times = counted.max(lines.len() as u64);
     if times == 0 {
         return Vec::new();
     }
-    let thrown: u64 = case.log.activity.values().map(|a| a.retracted_requests).sum();
-    let thrown = thrown.max(lines.iter().map(|(_, requests, _)| requests).sum());
-    let batches: u64 = case.log.activity.values().map(|a| a.running.count).sum();
+    let listed = lines.iter().map(|(_, requests, _)| *requests).fold(0, u64::saturating_add);
+    let thrown = sum(|a| a.retracted_requests).max(listed);
+    let batches = sum(|a| a.running.count);
     // The scheduler starts optimistic and learns from each retraction: a few are its way of working.
-    let storm = times * 20 >= batches;
+    let storm = times.saturating_mul(20) >= batches;
     let headline = format!(
         "the token pool was full {times} times and {} requests were thrown out, to be computed again",
         group_thousands(thrown)
@@ -268,7 +298,10 @@ pub(super) fn smaller_than_context(case: &Case) -> Vec<Finding> {
     if tokens >= context || settings.max_total_tokens.is_some_and(|cap| cap <= context) {
         return Vec::new();
     }
-    let asked = settings.context_given.is_some();
+    // Without the user asking for it, a smaller pool is a remark: `alive` makes it.
+    if settings.context_given.is_none() {
+        return Vec::new();
+    }
     let headline = format!(
         "the pool holds {} tokens, {} fewer than one request of the context length",
         group_thousands(tokens),
@@ -276,8 +309,10 @@ pub(super) fn smaller_than_context(case: &Case) -> Vec<Finding> {
     );
     // Whether the fraction can give so much: by what is free at the end, the reserve of a prefill left alone.
     let start = Start::tightest(case);
-    let scale = Scale::of(&settings, start.as_ref(), None);
-    let wanted = scale.cell.map(|cell| cell.saturating_mul((context - tokens) as i64));
+    let scale = Scale::of(case, &settings, start.as_ref(), None);
+    let wanted = scale
+        .cell
+        .map(|cell| cell.saturating_mul(i64::try_from(context - tokens).unwrap_or(i64::MAX)));
     let free = start.as_ref().and_then(Start::last_free).map(|(_, free)| free.bytes);
     let reachable = wanted.zip(free).map(|(wanted, free)| wanted <= free / 2);
     let direction = match reachable {
@@ -286,8 +321,8 @@ pub(super) fn smaller_than_context(case: &Case) -> Vec<Finding> {
     };
     let mut finding = Finding::new("pool-too-small", Cause::PoolTooSmall, Phase::Refused, headline)
         .also(&[Cause::ModelTooBig])
-        .level(if asked { Level::Warning } else { Level::Note })
-        .sure(Confidence::Certain, if asked { 40 } else { 25 })
+        .level(Level::Warning)
+        .sure(Confidence::Certain, 40)
         .seen(event)
         .fraction(direction)
         .int("pool_tokens", i64::try_from(tokens).unwrap_or(i64::MAX))
@@ -317,6 +352,26 @@ pub(super) fn smaller_than_context(case: &Case) -> Vec<Finding> {
             )
             .useless(FRACTION, None, "what is free does not reach that far"),
     ]
+}
+
+/// Running requests were cut to what the pool can hold.
+pub(super) fn running_capped(case: &Case) -> Vec<Finding> {
+    let found = case.sglang().find_map(|(event, line)| match line {
+        Sglang::RunningCapped { asked: Some(asked), left: Some(left) }
+            if !event.text.contains("mamba") =>
+        {
+            Some((event, *asked, *left))
+        }
+        _ => None,
+    });
+    let Some((event, asked, left)) = found else { return Vec::new() };
+    let headline = format!("the pool holds {left} running requests, not the {asked} asked for");
+    let finding = Finding::new("pool-too-small", Cause::PoolTooSmall, Phase::Sizing, headline)
+        .level(Level::Note)
+        .sure(Confidence::Certain, 28)
+        .seen(event)
+        .fraction(Direction::Raise);
+    vec![larger_pool(case, finding)]
 }
 
 /// The pool's own check found slots that nobody holds.

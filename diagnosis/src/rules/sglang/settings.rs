@@ -2,7 +2,7 @@
 
 use plimsoll_core::policy::sglang::args::{DisaggregationMode, GraphRequest, Platform, ServerArgs};
 use plimsoll_core::policy::sglang::version::Version;
-use plimsoll_ingest::launch::{EngineLaunch, VersionSource};
+use plimsoll_ingest::launch::EngineLaunch;
 use plimsoll_ingest::log::Sglang;
 
 use crate::Case;
@@ -83,10 +83,10 @@ impl Settings {
     /// Of a case.
     pub(super) fn of(case: &Case) -> Self {
         let mut settings = Self { ranks_per_host: 1, dp: 1, ..Self::default() };
-        if let Some(EngineLaunch::Sglang(args)) = case.launch.as_ref().map(|l| &l.engine) {
-            settings.take_command(args);
+        if let Some(EngineLaunch::Sglang(args)) = case.launched().map(|launch| launch.engine) {
+            settings.take_command(&args);
         }
-        settings.version = version(case);
+        settings.version = case.version();
         settings.take_printed(case);
         settings.take_summary(case);
         settings
@@ -147,7 +147,7 @@ impl Settings {
             text("speculative_algorithm").map(str::to_owned).or(self.speculative.take());
         self.draft_tokens = number("speculative_num_draft_tokens").or(self.draft_tokens);
         if let Some(tp) = number("tp_size") {
-            let ranks = tp * number("pp_size").unwrap_or(1);
+            let ranks = tp.saturating_mul(number("pp_size").unwrap_or(1));
             self.ranks_per_host = (ranks / number("nnodes").unwrap_or(1).max(1)).max(1);
         }
         self.dp = number("dp_size").unwrap_or(self.dp);
@@ -183,16 +183,4 @@ impl Settings {
             self.context = context_len.or(self.context);
         }
     }
-}
-
-/// The release: as printed, else as the command says; a default of the command reader is no statement.
-fn version(case: &Case) -> Option<Version> {
-    let printed = case.log.version.as_ref().and_then(|(text, ..)| text.parse::<Version>().ok());
-    // A build from a checkout prints 0.0.0.
-    let printed = printed.filter(|v| *v > Version::new(0, 0, 0));
-    printed.or_else(|| {
-        let launch = case.launch.as_ref()?;
-        let said = !matches!(launch.version, VersionSource::Default { .. });
-        said.then(|| launch.engine.version())
-    })
 }

@@ -3,6 +3,7 @@
 //! Rule of every release: budget = free after loading − free before loading × (1 − fraction). Source: SGLang
 //! 0.4.6 to 0.5.23 `ModelRunner.profile_max_num_token` and its successors.
 
+use plimsoll_core::model::kv;
 use plimsoll_ingest::log::{Amount, Event, Sglang};
 
 use super::levers::{FRACTION, Scale, fraction_text, gib};
@@ -59,12 +60,12 @@ pub(super) fn not_enough_memory(case: &Case) -> Vec<Finding> {
     vec![finding]
 }
 
-/// The least fraction that leaves a pool: what loading took over what was free before.
+/// The least fraction that leaves a pool: what loading took over what was free before. Where the line before is
+/// missing, what loading took stands for it.
 fn floor_of(start: &Start<'_>) -> Option<f64> {
-    let (_, before) = start.before?;
+    let before = start.base()?;
     let (_, after) = start.after?;
-    (before.bytes > 0 && after.bytes <= before.bytes)
-        .then(|| 1.0 - after.bytes as f64 / before.bytes as f64)
+    (after.bytes <= before.bytes).then(|| 1.0 - after.bytes as f64 / before.bytes as f64)
 }
 
 fn below_weights(
@@ -91,7 +92,7 @@ fn below_weights(
         ),
         None => format!("{named} leaves nothing for the pool after the weights"),
     };
-    let scale = Scale::of(settings, start, None);
+    let scale = Scale::of(case, settings, start, None);
     let mut finding = Finding::new(
         "weights-above-fraction",
         Cause::WeightsAboveFraction,
@@ -114,6 +115,15 @@ fn below_weights(
     if let Some(start) = start {
         finding = budget(finding, settings, start);
     }
+    if let (Some(floor), Some(base)) = (floor, scale.base) {
+        let weights = Amount::exact((floor * base.bytes as f64) as i64);
+        finding = finding.sum(format!(
+            "{} × {} = {} that loading took",
+            size(base),
+            fraction_text(floor),
+            size(weights)
+        ));
+    }
     // The printed minimum is where the pool is empty; a pool begins above it.
     let floor = match (floor, settings.fraction) {
         (Some(floor), Some(f)) => Some(floor.max(f)),
@@ -135,10 +145,10 @@ fn below_weights(
 
 /// `21.73 − 188.32 × (1 − 0.69) = −36.65 GiB`.
 fn budget(mut finding: Finding, settings: &Settings, start: &Start<'_>) -> Finding {
-    let (Some((before_at, before)), Some((after_at, after))) = (start.before, start.after) else {
-        return finding;
-    };
-    finding = finding.seen(before_at).seen(after_at);
+    for (event, _) in [start.before, start.after].into_iter().flatten() {
+        finding = finding.seen(event);
+    }
+    let (Some(before), Some((_, after))) = (start.base(), start.after) else { return finding };
     let Some(fraction) = settings.fraction else { return finding };
     let held = Amount::exact((before.bytes as f64 * (1.0 - fraction)) as i64);
     let rest = after - held;
@@ -253,7 +263,7 @@ pub(super) fn profiled_below_asked(case: &Case) -> Vec<Finding> {
     if profiled > 0 {
         return vec![cap_above_pool(event, asked, profiled)];
     }
-    let floor = start.as_ref().and_then(floor_from_usage);
+    let floor = start.as_ref().and_then(floor_of);
     let mut finding = below_weights(case, event, &settings, start.as_ref(), floor, 95)
         .int("profiled_tokens", profiled);
     finding.headline = format!(
@@ -262,21 +272,52 @@ pub(super) fn profiled_below_asked(case: &Case) -> Vec<Finding> {
     if let (Some(floor), Some(fraction)) = (floor, settings.fraction)
         && fraction > floor
     {
+        // The given value would have left a pool: it is not what the server used.
         finding = finding.also(&[Cause::WrongOrUnknownCapacity]).sum(format!(
             "{} was given and the weights take {}: a negative count means that a lower value was in force",
             fraction_text(fraction),
             fraction_text(floor)
         ));
+        if let Some(solved) = solved_fraction(&settings, start.as_ref(), profiled) {
+            finding = finding.float("fraction_in_force", solved.0).sum(solved.1);
+        }
+        finding.feasible = Some((floor, 1.0));
+        finding.help.retain(|lever| lever.flag != FRACTION);
+        finding.help.insert(
+            0,
+            Scale::of(case, &settings, start.as_ref(), None).raise_above(floor).gives(
+                "and see in `server_args=` that it is the value in force: this count is of a lower one",
+            ),
+        );
     }
     vec![finding]
 }
 
-/// As [`floor_of`], also from what loading took and left where the line before is missing.
-fn floor_from_usage(start: &Start<'_>) -> Option<f64> {
-    floor_of(start).or_else(|| {
-        let base = start.base()?;
-        let (_, usage) = start.usage?;
-        Some(usage.bytes as f64 / base.bytes as f64)
+/// The fraction in force from a negative count: `1 − f = (after − tokens × bytes) / before`. Needs the bytes of a
+/// token from the catalog; bfloat16, tensor parallelism as launched.
+fn solved_fraction(
+    settings: &Settings,
+    start: Option<&Start<'_>>,
+    tokens: i64,
+) -> Option<(f64, String)> {
+    let model = plimsoll_catalog::models::find(settings.model.as_deref()?).ok()?.model;
+    let layers = model.geometry.layers.len();
+    let tp = settings.ranks_per_host.checked_div(settings.dp.max(1)).unwrap_or(1).max(1);
+    let cell = kv::cell(&model, 0..layers, model.geometry.dtype, tp);
+    let cell = i64::try_from(cell.full.0.checked_add(cell.index.0)?).ok().filter(|c| *c > 0)?;
+    let start = start?;
+    let (before, (_, after)) = (start.base()?, start.after?);
+    let budget = tokens.checked_mul(cell)?;
+    let fraction = 1.0 - after.bytes.saturating_sub(budget) as f64 / before.bytes as f64;
+    (fraction > 0.0 && fraction < 1.0).then(|| {
+        let text = format!(
+            "{tokens} tokens × {cell} B = {}; 1 − ({} + {}) / {} = {fraction:.3} was in force",
+            size(Amount::exact(budget)),
+            size(after),
+            size(Amount::exact(budget.saturating_neg())),
+            size(before)
+        );
+        (fraction, text)
     })
 }
 

@@ -77,7 +77,7 @@ impl<'a> Start<'a> {
     /// The start of this rank; where it printed nothing and only one rank did, that one.
     pub(super) fn of_rank(case: &'a Case, rank: Rank) -> Option<Self> {
         let starts = Self::all(case);
-        let own = starts.iter().find(|start| start.rank == rank && start.before.is_some());
+        let own = starts.iter().find(|start| start.rank == rank && start.last_free().is_some());
         match (own, starts.as_slice()) {
             (Some(own), _) => Some(own.clone()),
             (None, [only]) if rank.is_none() || only.rank.is_none() => Some(only.clone()),

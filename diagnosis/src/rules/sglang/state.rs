@@ -34,7 +34,7 @@ pub(super) fn mamba(case: &Case) -> Vec<Finding> {
     };
     let all = mamba.states + mamba.intermediate;
     let copies =
-        mamba.intermediate.bytes > 2 * mamba.states.bytes && mamba.intermediate.bytes > gib(4);
+        mamba.intermediate.bytes / 2 > mamba.states.bytes && mamba.intermediate.bytes > gib(4);
     let pool = start.pool_bytes().map_or(0, |pool| pool.bytes);
     match failed_without_text(case) {
         Some(event) if copies || all.bytes > pool => vec![mamba_failed(case, start, mamba, event)],
@@ -67,7 +67,8 @@ fn mamba_failed(case: &Case, start: &Start<'_>, mamba: Mamba<'_>, event: &Event)
             size(mamba.states)
         ));
     }
-    let graphs: i64 = start.graphs.iter().map(|(_, usage)| usage.bytes.max(0)).sum();
+    let graphs =
+        start.graphs.iter().map(|(_, usage)| usage.bytes.max(0)).fold(0, i64::saturating_add);
     if graphs > 0 {
         finding = finding.sum(format!(
             "{} captures took {} after it",
@@ -78,7 +79,7 @@ fn mamba_failed(case: &Case, start: &Start<'_>, mamba: Mamba<'_>, event: &Event)
     let slots = Lever::new("--max-mamba-cache-size", Move::Lower);
     let slots = match mamba.slots.filter(|slots| *slots > 1) {
         Some(slots) => {
-            let half = Amount::exact((mamba.states.bytes + mamba.intermediate.bytes) / 2);
+            let half = Amount::exact((mamba.states + mamba.intermediate).bytes / 2);
             Lever::new("--max-mamba-cache-size", Move::Lower)
                 .to(slots / 2)
                 .gives(format!("{} back", size(half)))
@@ -91,7 +92,7 @@ fn mamba_failed(case: &Case, start: &Start<'_>, mamba: Mamba<'_>, event: &Event)
             Lever::new("--speculative-num-draft-tokens", Move::Lower)
                 .gives("copies shrink with the draft tokens"),
         )
-        .set(Scale::of(&settings, Some(start), None).lower(None))
+        .set(Scale::of(case, &settings, Some(start), None).lower(None))
 }
 
 /// It failed right after the weights with LoRA on, and no text says of what.
@@ -164,7 +165,7 @@ pub(super) fn aiter(case: &Case) -> Vec<Finding> {
     if let Some((event, tokens, _)) = start.pools.first() {
         finding = finding.seen(event);
         if let Some(left) = left {
-            let whole = (pool.bytes + left.bytes) as f64;
+            let whole = (pool + left).bytes as f64;
             // KV and workspace together must leave a tenth of what there is.
             let fit = (tokens.unwrap_or(0) as f64 * whole * 0.9
                 / (pool.bytes as f64 * (1.0 + AITER_SHARE))) as u64;
@@ -183,7 +184,10 @@ pub(super) fn aiter(case: &Case) -> Vec<Finding> {
     }
     vec![
         finding
-            .set(Scale::of(&settings, Some(&start), None).lower(left.map(|left| workspace - left)))
+            .set(
+                Scale::of(case, &settings, Some(&start), None)
+                    .lower(left.map(|left| workspace - left)),
+            )
             .set(
                 Lever::new("--attention-backend", Move::Set)
                     .to("triton")

@@ -1,10 +1,13 @@
 //! A driver refused, or a kernel failed: texts without the allocator's figures.
 
-use plimsoll_ingest::log::{Event, Kind, Server, Sglang, System};
+use plimsoll_ingest::log::{Amount, Event, Kind, Server, Sglang, System};
 
 use super::host_memory::unified;
 use crate::oom::{Reached, phase_of_frames, reached, size};
 use crate::{Case, Cause, Confidence, Direction, Finding, Lever, Move, Phase};
+
+/// Less than this is left for a pass that may need any amount: 1.5 GiB.
+const TIGHT: i64 = 3 << 29;
 
 /// The flag of the fraction, by server; both where the log does not tell whose it is.
 pub(super) fn fraction_flag(case: &Case) -> &'static str {
@@ -38,12 +41,18 @@ pub(super) fn driver_refused(case: &Case) -> Vec<Finding> {
     let far = reached(case, event);
     let capture_failed =
         case.sglang().any(|(_, line)| matches!(line, Sglang::CaptureFailed { .. }));
-    let finding = if graph || far == Reached::Capture || capture_failed {
+    let finding = if event.text.contains("memory_saver") {
+        beside_trainer(case)
+    } else if graph || far == Reached::Capture || capture_failed {
         outside_pool(case, Phase::Capture)
     } else if host_call(call, event) || in_frames == Some(Phase::Host) {
         pinned(case)
     } else if matches!(far, Reached::Loading | Reached::DraftLoading | Reached::Sizing) {
         held_by_others(case)
+    } else if let Some((line, free)) = tight(case) {
+        outside_pool(case, Phase::Unknown)
+            .seen(line)
+            .sum(format!("{} were free when the server had started", size(free)))
     } else {
         without_figures(case)
     };
@@ -63,6 +72,28 @@ fn host_call(call: Option<&str>, event: &Event) -> bool {
     ["hostalloc", "hostregister", "mallochost", "pin_memory", "pinned"]
         .iter()
         .any(|word| call.contains(word) || text.contains(word))
+}
+
+/// The last reading of free memory of the start, where it is so small that any pass may fail.
+fn tight(case: &Case) -> Option<(&Event, Amount)> {
+    let mut readings = case.sglang().filter_map(|(event, line)| match line {
+        Sglang::CaptureEnd { avail, .. } => Some((event, (*avail)?)),
+        Sglang::Summary { available_gpu_mem, .. } => Some((event, (*available_gpu_mem)?)),
+        Sglang::PoolEnd { avail } => Some((event, *avail)),
+        _ => None,
+    });
+    readings.next_back().filter(|(_, free)| free.bytes < TIGHT)
+}
+
+/// A server rests on one device with the program that trains its model.
+fn beside_trainer(case: &Case) -> Finding {
+    let headline = "the server's memory did not come back: what trains beside it holds the device";
+    Finding::new("shared-memory-machine", Cause::SharedOrUnifiedMemory, Phase::Unknown, headline)
+        .also(&[Cause::ActivationsOutsidePool, Cause::NeighbourDuringSizing])
+        .because("Weights and pools are given up for a training step and taken again; the trainer must have let go first.")
+        .sure(Confidence::Likely, 78)
+        .fraction(Direction::Lower)
+        .set(Lever::new(fraction_flag(case), Move::Lower).gives("less to take back beside the trainer"))
 }
 
 fn outside_pool(case: &Case, phase: Phase) -> Finding {

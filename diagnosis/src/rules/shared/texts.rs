@@ -3,7 +3,7 @@
 use plimsoll_ingest::log::{Event, ExceptionText, Server, Sglang, System};
 
 use super::driver::fraction_flag;
-use crate::oom::{Reached, reached};
+use crate::oom::{Reached, reached, went_on};
 use crate::{Case, Cause, Confidence, Direction, Finding, Lever, Move, Phase};
 
 /// A text that is known, and what it means.
@@ -127,6 +127,71 @@ const KNOWN: &[Known] = &[
         ],
     },
     Known {
+        words: &["longer than the model's context length"],
+        code: "not-memory",
+        cause: Cause::NotMemory,
+        also: &[Cause::PoolTooSmall],
+        phase: Phase::Refused,
+        fraction: Direction::NoEffect,
+        headline: "a request is longer than the context length: not the pool",
+        levers: &[("--context-length", Move::Raise, "where the model allows it")],
+    },
+    Known {
+        words: &["exceeds the model's maximum context length"],
+        code: "not-memory",
+        cause: Cause::NotMemory,
+        also: &[Cause::PoolTooSmall],
+        phase: Phase::Refused,
+        fraction: Direction::NoEffect,
+        headline: "a request is longer than the context length: not the pool",
+        levers: &[("--context-length", Move::Raise, "where the model allows it")],
+    },
+    Known {
+        words: &["no space left for only one request"],
+        code: "pool-too-small",
+        cause: Cause::PoolTooSmall,
+        also: &[Cause::SchedulerBug, Cause::PreemptionStorm],
+        phase: Phase::Retraction,
+        fraction: Direction::Raise,
+        headline: "one request alone needs more slots than the token pool has",
+        levers: &[
+            (
+                "--mem-fraction-static",
+                Move::Raise,
+                "by 0.02 at a time, while what is left covers the largest prefill",
+            ),
+            ("--kv-cache-dtype", Move::Set, "fp8_e4m3 halves the bytes of a token"),
+        ],
+    },
+    Known {
+        words: &["no gpu memory values found"],
+        code: "wrong-capacity",
+        cause: Cause::WrongOrUnknownCapacity,
+        also: &[Cause::NotMemory, Cause::SharedOrUnifiedMemory],
+        phase: Phase::Load,
+        fraction: Direction::NoEffect,
+        headline: "the capacity of the device could not be read: nvidia-smi prints no number for it",
+        levers: &[(
+            "--mem-fraction-static",
+            Move::Set,
+            "given, the automatic value is not needed (in releases that still read the capacity, take a newer one)",
+        )],
+    },
+    Known {
+        words: &["invalid literal", "[n/a]"],
+        code: "wrong-capacity",
+        cause: Cause::WrongOrUnknownCapacity,
+        also: &[Cause::NotMemory, Cause::SharedOrUnifiedMemory],
+        phase: Phase::Load,
+        fraction: Direction::NoEffect,
+        headline: "the capacity of the device could not be read: nvidia-smi prints [N/A] on a machine of unified memory",
+        levers: &[(
+            "a newer release",
+            Move::Set,
+            "0.5.10 and later fall back to what the driver says",
+        )],
+    },
+    Known {
         words: &["std::bad_alloc"],
         code: "host-memory",
         cause: Cause::HostMemory,
@@ -201,7 +266,7 @@ const OF_MEMORY: &[&str] = &["memory", "alloc", "oom", "no space", "capacity"];
 
 /// A plain programming or loading error is what ended it: not memory.
 pub(super) fn plain_error(case: &Case) -> Vec<Finding> {
-    let found = exceptions(case).find(|(_, text)| {
+    let found = exceptions(case).filter(|(event, _)| !went_on(case, event)).find(|(_, text)| {
         let class = text.class.rsplit('.').next().unwrap_or_default();
         let lower = text.message.to_ascii_lowercase();
         PLAIN.contains(&class) && !OF_MEMORY.iter().any(|word| lower.contains(word))
