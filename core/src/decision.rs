@@ -90,18 +90,21 @@ pub struct Record {
 impl Record {
     /// A record of the server as a whole.
     #[must_use]
+    #[inline]
     pub const fn new(kind: &'static str) -> Self {
         Self { kind, rank: None, fields: Vec::new() }
     }
 
     /// A record of one rank.
     #[must_use]
+    #[inline]
     pub const fn of(kind: &'static str, rank: Rank) -> Self {
         Self { kind, rank: Some(rank), fields: Vec::new() }
     }
 
     /// The same with room for `fields` of them.
     #[must_use]
+    #[inline]
     pub fn with_room(mut self, fields: usize) -> Self {
         self.fields.reserve(fields);
         self
@@ -109,6 +112,7 @@ impl Record {
 
     /// Adds a value that every backend must agree on.
     #[must_use]
+    #[inline]
     pub fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
         self.fields.push(Field { name, value: value.into(), digest: Digest::Decisions });
         self
@@ -116,6 +120,7 @@ impl Record {
 
     /// Adds a measured value.
     #[must_use]
+    #[inline]
     pub fn measured(mut self, name: &'static str, value: impl Into<Value>) -> Self {
         self.fields.push(Field { name, value: value.into(), digest: Digest::Full });
         self

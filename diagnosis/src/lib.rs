@@ -3,13 +3,16 @@
 //! `rules/` holds one file a family of causes; each reads a [`Case`] and gives findings. `reconstruct` solves
 //! the ledger of each phase from the lines that exist. Nothing here reads files or the clock.
 
+pub mod against;
 mod case;
 mod cause;
 pub mod codes;
 pub mod emit;
 mod facts;
 mod finding;
+mod logged;
 pub mod oom;
+pub mod pages;
 mod planned;
 pub mod reconstruct;
 mod report;

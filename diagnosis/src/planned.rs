@@ -40,7 +40,7 @@ const TRIED: usize = 3;
 /// not know, or where no device fits.
 #[must_use]
 pub fn planned(case: &Case, rank: &RankLedger) -> Vec<Planned> {
-    let Some(launch) = case.launched() else { return Vec::new() };
+    let Some(launch) = case.launched().filter(|_| sound(rank)) else { return Vec::new() };
     // Most models are not in the catalog: looked up before any device.
     let Some(model) = model(case, &launch) else { return Vec::new() };
     let (devices, known) = match case.device() {
@@ -84,7 +84,7 @@ fn one(
 /// `None` where the launch gives the pool itself, or the release has no such flag.
 #[must_use]
 pub(crate) fn with_pool(case: &Case, rank: &RankLedger, bytes: Amount) -> Option<Plan> {
-    let mut launch = case.launched()?;
+    let mut launch = case.launched().filter(|_| sound(rank) && bytes.most() < MOST)?;
     let EngineLaunch::Vllm(args) = &mut launch.engine else { return None };
     if args.kv_cache_memory_bytes.is_some() || args.num_gpu_blocks_override.is_some() {
         return None;
@@ -96,17 +96,33 @@ pub(crate) fn with_pool(case: &Case, rank: &RankLedger, bytes: Amount) -> Option
     one(launch, model, rank, &device)
 }
 
+/// Readings that a start can have: none is more than the one before, and all are of this world. Logs are foreign
+/// text; a plan is made for machines.
+fn sound(rank: &RankLedger) -> bool {
+    let readings = [rank.before, rank.after, rank.left.map(|left| left.bytes)];
+    let mut bytes = readings.into_iter().flatten().map(|amount| amount.bytes);
+    bytes.all(|bytes| (0..MOST).contains(&bytes))
+}
+
+/// Memory that no device has, 16 TiB.
+const MOST: i64 = 16 << 40;
+
+/// A limit that a server can have.
+fn limit(tokens: Option<u64>) -> Option<u64> {
+    tokens.filter(|tokens| (1..1 << 30).contains(tokens))
+}
+
 /// What the server printed stands for what the command leaves open.
 fn bounded(launch: &mut Launch, rank: &RankLedger) {
     let EngineLaunch::Sglang(args) = &mut launch.engine else { return };
     let limits = rank.limits;
     // With attention data parallel the printed chunk is one worker's share.
     if !args.enable_dp_attention {
-        let chunk = limits.chunk.and_then(|chunk| i64::try_from(chunk).ok());
+        let chunk = limit(limits.chunk).and_then(|chunk| i64::try_from(chunk).ok());
         args.chunked_prefill_size = args.chunked_prefill_size.or(chunk);
     }
-    args.max_running_requests = args.max_running_requests.or(limits.running);
-    args.context_length = args.context_length.or(limits.context);
+    args.max_running_requests = args.max_running_requests.or(limit(limits.running));
+    args.context_length = args.context_length.or(limit(limits.context));
     let fraction = rank.fraction.map(|fraction| fraction.value);
     args.mem_fraction_static = args.mem_fraction_static.or(fraction);
 }

@@ -11,11 +11,13 @@ mod made;
 use std::path::Path;
 
 use made::GIB;
-use plimsoll_diagnosis::reconstruct::what_if;
+use plimsoll_diagnosis::reconstruct::{ledgers, what_if};
 use plimsoll_diagnosis::{
     Capacity, Case, Cause, Direction, Finding, Level, Raising, Report, diagnose,
 };
-use plimsoll_ingest::log::{Activity, Amount, Kind, Rank, Sglang, Spread, Vllm, read_text};
+use plimsoll_ingest::log::{
+    Activity, Amount, Kind, Rank, Refused, Server, Sglang, Spread, Vllm, read_text,
+};
 
 fn gib(value: f64) -> Amount {
     Amount::gib(value, 2)
@@ -180,28 +182,33 @@ fn health_checks_prove_nothing() {
 
 #[test]
 fn each_start_that_finds_less_is_a_warning() {
-    let mut case = ROOMY.case(KIMI);
-    let restart = |free: f64, start: u32| {
-        let mut events = ROOMY.case(KIMI).log.events;
-        for event in &mut events {
-            event.start = start;
-            event.line += 1000 * u64::from(start);
-            if let Kind::Sglang(Sglang::LoadBegin { avail }) = &mut event.kind {
-                *avail = gib(free);
-            }
-        }
-        events
+    let start = |number: u32, free: f64| {
+        let line = Vllm::FreeAtStart {
+            free: gib(free),
+            total: gib(79.18),
+            utilization: Some(0.9),
+            wanted: Some(gib(71.26)),
+            refused: Refused::No,
+        };
+        let mut event =
+            made::log(Server::Vllm, vec![(Rank::NONE, Kind::Vllm(line))]).events.remove(0);
+        event.start = number;
+        event.line = 100 * u64::from(number) + 1;
+        event
     };
-    case.log.events.extend(restart(91.5, 1));
-    case.log.events.extend(restart(88.2, 2));
-    let report = diagnose(&case);
+    let with = |free: [f64; 3]| {
+        let mut log = made::log(Server::Vllm, Vec::new());
+        log.events = (0..).zip(free).map(|(number, free)| start(number, free)).collect();
+        diagnose(&made::case(None, log))
+    };
+    let report = with([78.6, 76.1, 72.4]);
     let finding = found(&report, "shared-memory-machine");
     assert_eq!(finding.level, Level::Warning);
-    assert!(finding.headline.contains("94.04 GiB") && finding.headline.contains("88.20 GiB"));
-
-    let mut same = ROOMY.case(KIMI);
-    same.log.events.extend(restart(94.03, 1));
-    assert!(!codes(&diagnose(&same)).contains(&"shared-memory-machine"));
+    assert!(finding.headline.contains("78.60 GiB") && finding.headline.contains("72.40 GiB"));
+    assert_eq!(finding.evidence.len(), 2);
+    assert!(!codes(&report).contains(&"healthy"), "a warning stands first");
+    assert!(!codes(&with([78.6, 78.61, 78.6])).contains(&"shared-memory-machine"));
+    assert!(!codes(&with([72.4, 76.1, 78.6])).contains(&"shared-memory-machine"));
 }
 
 #[test]
@@ -234,14 +241,6 @@ fn an_idle_pool_on_a_shared_device_is_a_note() {
 }
 
 #[test]
-fn a_pool_below_the_context_is_said() {
-    let report = diagnose(&ROOMY.case(KIMI));
-    let finding = found(&report, "pool-too-small");
-    assert_eq!(finding.level, Level::Note);
-    assert!(finding.headline.contains("prompts above 159,270 tokens are refused"));
-}
-
-#[test]
 fn a_known_model_narrows_what_another_fraction_gives() {
     let what_if = what_if(&TIGHT.case(KIMI)).unwrap();
     assert_eq!(what_if.cell, Some(70_272.0));
@@ -264,6 +263,40 @@ fn the_next_refusal_of_vllm_is_foreseen() {
     assert!(!codes(&with(6.1, Vec::new())).contains(&"pool-too-small"));
     let sized = vec![Vllm::KvTokens { tokens: 35_000, per_request: None }];
     assert!(!codes(&with(4.9, sized)).contains(&"pool-too-small"), "it went on");
+}
+
+#[test]
+fn a_cap_is_another_way_to_leave_memory() {
+    let rank = ledgers(&TIGHT.case(KIMI)).remove(0);
+    let cap = rank.cap_for_free(2 * GIB).unwrap();
+    // 1.18 GiB and half a digit, of 70,272 B a token.
+    assert!((212_900..213_200).contains(&cap), "{cap}");
+    assert_eq!(rank.cap_for_free(GIB / 2), None, "there is as much");
+    let mut capped = TIGHT.case(KIMI);
+    capped.log.args.insert("max_total_tokens".into(), "100000".into());
+    let rank = ledgers(&capped).remove(0);
+    assert!(rank.capped && rank.what_if.is_none(), "the pool does not follow the fraction");
+}
+
+#[test]
+fn the_automatic_fraction_is_the_releases_own() {
+    let command = "python -m sglang.launch_server --model-path Qwen/Qwen3-8B";
+    let lines = vec![
+        Sglang::LoadBegin { avail: gib(78.5) },
+        Sglang::LoadEnd {
+            model_class: None,
+            form: None,
+            avail: Some(gib(63.1)),
+            usage: Some(gib(15.4)),
+            draft: None,
+        },
+    ];
+    let mut case =
+        made::sglang(Some(command), lines.into_iter().map(|line| (Rank::NONE, line)).collect());
+    assert!(what_if(&case).is_none(), "which device it is decides");
+    case.asked.device = Some("H100 80GB".to_owned());
+    let what_if = what_if(&case).unwrap();
+    assert!((0.8..0.92).contains(&what_if.fraction) && what_if.pool.least() > 40 * GIB);
 }
 
 #[test]

@@ -10,8 +10,8 @@ mod made;
 
 use made::{GIB, Truth, printed};
 use plimsoll_core::memory::ledger::Account;
-use plimsoll_diagnosis::Case;
 use plimsoll_diagnosis::reconstruct::{RankLedger, Source, Stage, ledgers, what_if};
+use plimsoll_diagnosis::{Case, diagnose};
 use plimsoll_ingest::log::{Amount, Rank, Sglang, Vllm};
 use proptest::prelude::*;
 
@@ -36,6 +36,73 @@ fn truth() -> impl Strategy<Value = Truth> {
         let fraction = (floor + more).min(950);
         Truth { before, weights, cell, fraction, page, running, context, extra, graphs }
     })
+}
+
+/// Amounts at and beyond the ends of what is printed.
+fn odd_amount() -> impl Strategy<Value = Amount> {
+    let bytes =
+        prop_oneof![Just(i64::MAX), Just(i64::MIN), Just(0), -GIB..200 * GIB, any::<i64>(),];
+    (bytes, prop_oneof![Just(0), Just(GIB / 200), Just(i64::MAX)])
+        .prop_map(|(bytes, half)| Amount { bytes, half })
+}
+
+fn odd_count() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(0), Just(1), Just(u64::MAX), 1..1_000_000_u64]
+}
+
+fn odd() -> impl Strategy<Value = Sglang> {
+    let a = || odd_amount();
+    prop_oneof![
+        a().prop_map(|avail| Sglang::LoadBegin { avail }),
+        (a(), a(), any::<Option<bool>>()).prop_map(|(avail, usage, draft)| Sglang::LoadEnd {
+            model_class: None,
+            form: None,
+            avail: Some(avail),
+            usage: Some(usage),
+            draft,
+        }),
+        (odd_count(), a(), a()).prop_map(|(tokens, k, v)| Sglang::KvAllocated {
+            label: None,
+            tokens: Some(tokens),
+            k: Some(k),
+            v: Some(v),
+            dtype: None,
+        }),
+        a().prop_map(|avail| Sglang::PoolEnd { avail }),
+        (a(), a()).prop_map(|(usage, avail)| Sglang::CaptureEnd {
+            what: "cuda graph".into(),
+            usage: Some(usage),
+            avail: Some(avail),
+        }),
+        (odd_count(), any::<i64>(), odd_count(), odd_count(), a()).prop_map(
+            |(tokens, chunk, running, context, avail)| Sglang::Summary {
+                max_total_num_tokens: tokens,
+                chunked_prefill_size: Some(chunk),
+                max_prefill_tokens: None,
+                max_running_requests: Some(running),
+                context_len: Some(context),
+                available_gpu_mem: Some(avail),
+            }
+        ),
+        (a(), a(), odd_count()).prop_map(|(available, budget, slots)| Sglang::MlxPool {
+            available: Some(available),
+            budget: Some(budget),
+            slots: Some(slots),
+            cell: Some(slots),
+        }),
+    ]
+}
+
+fn odd_vllm() -> impl Strategy<Value = Vec<Vllm>> {
+    let a = || odd_amount();
+    let line = prop_oneof![
+        a().prop_map(|weights| Vllm::LoadEnd { weights }),
+        a().prop_map(|amount| Vllm::AvailableKv { amount }),
+        (a(), a()).prop_map(|(total, budget)| Vllm::Budget { total, utilization: 0.9, budget }),
+        odd_count().prop_map(|tokens| Vllm::KvTokens { tokens, per_request: None }),
+        odd_count().prop_map(|gpu| Vllm::Blocks { gpu, cpu: None }),
+    ];
+    prop::collection::vec(line, 0..8)
 }
 
 fn on(rank: Rank, truth: &Truth) -> Vec<(Rank, Sglang)> {
@@ -77,6 +144,20 @@ proptest! {
         let all = all.fold(Amount::default(), |sum, bytes| sum + bytes);
         let apart = ready.bytes - all;
         prop_assert!(apart.least() <= 0 && 0 <= apart.most());
+    }
+
+    /// Figures that no machine has, in any order, of a model that is known: an answer, no panic.
+    #[test]
+    fn no_figure_is_too_odd(lines in prop::collection::vec(odd(), 0..14), vllm in odd_vllm()) {
+        let command = "python -m sglang.launch_server --model-path Qwen/Qwen3-8B";
+        let on = |line: &Sglang| (Rank::NONE, line.clone());
+        let report = diagnose(&made::sglang(Some(command), lines.iter().map(on).collect()));
+        prop_assert!(!report.verdict.is_empty());
+        let mut case = made::sglang(None, lines.iter().map(on).collect());
+        case.asked.device = Some("GB10".to_owned());
+        diagnose(&case);
+        let lines = vllm.into_iter().map(|line| (Rank::NONE, line)).collect();
+        diagnose(&made::vllm(Some("vllm serve Qwen/Qwen3-8B"), lines));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::io::{BufReader, Read};
 
-use plimsoll_ingest::log::{Event, Input, Log, Redact, read, read_text};
+use plimsoll_ingest::log::{Amount, Event, Input, Kind, Log, Redact, read, read_text};
 
 const LOGS: [(&str, &str); 4] = [
     ("sglang_0_4_6", include_str!("logs/sglang-0.4.6-prefill.log")),
@@ -220,4 +220,50 @@ fn the_first_and_the_last_events_are_kept() {
     assert_eq!(log.events.len(), Log::EVENTS);
     assert_eq!(log.events_left_out, 500);
     assert_eq!(log.events[Log::EVENTS / 2].line, (Log::EVENTS / 2 + 501) as u64);
+}
+
+#[test]
+fn nothing_that_identifies_is_kept() {
+    let text = "\
+[2026-01-01 00:00:00] server_args=ServerArgs(model_path='/home/jo/models/Pear-8B', host='box7.example', \
+api_key='hunter2', dist_init_addr='10.2.3.4:5000', admin_api_key='x', log_file='/srv/jo/a.log')
+Jan 01 00:00:01 box7 serve[12]: [2026-01-01 00:00:01 TP0] Load weight begin. avail mem=79.10 GB
+docker run -e HF_TOKEN=hf_secretsecretsecret img python3 -m sglang.launch_server --api-key hunter2 --host box7.example
+Traceback (most recent call last):
+  File \"/home/jo/serve/run.py\", line 3, in main
+    connect(\"https://jo:hunter2@box7.example/x\")
+ConnectionError: no route to 10.9.8.7 for jo@box7.example in /home/jo/serve
+OSError: [Errno 28] No space left on device: '/home/jo/tmp/x.bin'
+";
+    let mut bytes = text.as_bytes();
+    let log = read(&mut [Input { name: "log", text: &mut bytes }], Redact::Yes).unwrap();
+    let kept = format!("{log:?}");
+    for word in
+        ["hunter2", "box7", "jo@", "/jo", "jo/", "10.2.3.4", "10.9.8.7", "hf_secret", "/home"]
+    {
+        assert!(!kept.contains(word), "{word} in {kept}");
+    }
+    for word in ["Pear-8B", "run.py", "<address>", "79.10", "x.bin"] {
+        assert!(kept.contains(word), "no {word} in {kept}");
+    }
+    let mut bytes = text.as_bytes();
+    let log = read(&mut [Input { name: "log", text: &mut bytes }], Redact::No).unwrap();
+    assert!(format!("{log:?}").contains("/home/jo/models/Pear-8B"));
+}
+
+#[test]
+fn an_allocators_text_over_several_lines_is_one_event() {
+    let text = "\
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 96.00 MiB.
+GPU 2 has a total capacity of 47.40 GiB of which 31.06 MiB is free.
+
+Of the allocated memory 44.10 GiB is allocated by PyTorch, and 210.00 MiB is reserved by PyTorch but unallocated.
+[2026-01-01 00:00:09 TP0] Load weight begin. avail mem=47.00 GB
+";
+    let log = read_text(text);
+    assert_eq!(log.events.len(), 2);
+    let Kind::TorchOom(oom) = &log.events[0].kind else { panic!("{:?}", log.events) };
+    assert_eq!(oom.capacity, Some(Amount::gib(47.40, 2)));
+    assert_eq!(oom.allocated, Some(Amount::gib(44.10, 2)));
+    assert!(oom.reserved_unallocated.is_some());
 }

@@ -1,9 +1,10 @@
 //! The two digests that close a decision log.
 
 use crate::{
-    line::Line,
+    line,
     record::{Fields, Record},
 };
+use plimsoll_core::decision;
 use sha2::{Digest as _, Sha256};
 
 /// SHA-256 digests of a log, as 64 hexadecimal digits.
@@ -18,8 +19,10 @@ pub struct Digests {
 /// Digests of a log that is being written or read.
 #[derive(Clone, Debug, Default)]
 pub struct Digester {
-    decisions: Sha256,
-    full: Sha256,
+    decisions: Stream,
+    full: Stream,
+    /// Measured fields of a line under construction; kept for its room.
+    measured: Vec<u8>,
 }
 
 impl Digester {
@@ -27,34 +30,65 @@ impl Digester {
     pub fn header(&mut self, fields: &Fields, line: &str) {
         let mut decided = String::new();
         fields.write_decided(&mut decided);
-        add(&mut self.decisions, &decided);
-        add(&mut self.full, line);
+        self.decisions.add(&decided);
+        self.full.add(line);
     }
 
     /// Adds one record, whose line is `line`.
     pub fn record(&mut self, record: &Record, line: &str) {
         if let Some(decision) = record.decision_line() {
-            add(&mut self.decisions, &decision);
+            self.decisions.add(&decision);
         }
-        add(&mut self.full, line);
+        self.full.add(line);
     }
 
-    /// Adds a decision at position `seq`.
-    pub(crate) fn decision(&mut self, seq: u64, line: &Line) {
-        self.decisions.update(line.decision());
-        line.parts(seq, |part| self.full.update(part));
+    /// Adds a decision at position `seq`, and answers its line, with the line's end.
+    pub(crate) fn decision(&mut self, seq: u64, record: &decision::Record) -> &[u8] {
+        let decided = self.decisions.begin();
+        line::decided(&mut self.decisions.waiting, &mut self.measured, record);
+        let decided = &self.decisions.waiting[decided..];
+        let whole = self.full.begin();
+        line::whole(&mut self.full.waiting, seq, decided, &self.measured);
+        &self.full.waiting[whole..]
     }
 
     /// The digests so far.
     #[must_use]
     pub fn digests(&self) -> Digests {
-        Digests { decisions: hex(self.decisions.clone()), full: hex(self.full.clone()) }
+        Digests { decisions: self.decisions.digest(), full: self.full.digest() }
     }
 }
 
-fn add(hash: &mut Sha256, line: &str) {
-    hash.update(line.as_bytes());
-    hash.update(b"\n");
+/// A digest that takes its text in large pieces: a line alone costs more to hand over than to hash.
+#[derive(Clone, Debug, Default)]
+struct Stream {
+    hash: Sha256,
+    /// Text that the hash has not seen.
+    waiting: Vec<u8>,
+}
+
+/// Bytes of a piece, about.
+const PIECE: usize = 1 << 14;
+
+impl Stream {
+    /// Hands a whole piece over. Answers where in `waiting` the next line begins.
+    fn begin(&mut self) -> usize {
+        if self.waiting.len() >= PIECE {
+            self.hash.update(&self.waiting);
+            self.waiting.clear();
+        }
+        self.waiting.len()
+    }
+
+    fn add(&mut self, line: &str) {
+        self.begin();
+        self.waiting.extend_from_slice(line.as_bytes());
+        self.waiting.push(b'\n');
+    }
+
+    fn digest(&self) -> String {
+        hex(self.hash.clone().chain_update(&self.waiting))
+    }
 }
 
 pub(crate) fn hex(hash: Sha256) -> String {

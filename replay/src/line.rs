@@ -5,111 +5,91 @@ use plimsoll_core::{
     decision::{Digest, Record, Value},
     pyfloat,
 };
-use std::io::{self, Write};
 
 /// How a line ends.
 const END: &[u8] = b"}\n";
 
-/// A line in its parts: what both digests cover, and what is measured.
-#[derive(Debug, Default)]
-pub(crate) struct Line {
-    /// As the `decisions` digest covers it: rank, kind and the decided fields, with the line's end.
-    decided: Vec<u8>,
-    /// The measured fields, each after a comma.
-    measured: Vec<u8>,
+/// Adds the line of `record` as the `decisions` digest covers it: rank, kind and the decided fields, with
+/// the line's end. The measured fields, each after a comma, take the place of what `measured` held.
+pub(crate) fn decided(out: &mut Vec<u8>, measured: &mut Vec<u8>, record: &Record) {
+    measured.clear();
+    out.push(b'{');
+    if let Some(rank) = record.rank {
+        out.extend_from_slice(b"\"rank\":");
+        integer(out, i64::from(rank.0));
+        out.push(b',');
+    }
+    out.extend_from_slice(b"\"kind\":\"");
+    out.extend_from_slice(record.kind.as_bytes());
+    out.push(b'"');
+    for field in &record.fields {
+        let out = match field.digest {
+            Digest::Decisions => &mut *out,
+            Digest::Full => &mut *measured,
+        };
+        // Names of kinds and fields are plain words.
+        out.extend_from_slice(b",\"");
+        out.extend_from_slice(field.name.as_bytes());
+        out.extend_from_slice(b"\":");
+        value(out, &field.value);
+    }
+    out.extend_from_slice(END);
 }
 
-impl Line {
-    /// Takes the form of `record`.
-    pub(crate) fn set(&mut self, record: &Record) {
-        self.decided.clear();
-        self.measured.clear();
-        self.decided.push(b'{');
-        if let Some(rank) = record.rank {
-            self.decided.extend_from_slice(b"\"rank\":");
-            integer(&mut self.decided, i64::from(rank.0));
-            self.decided.push(b',');
+/// Adds the whole line of a record at position `seq`, made of the two parts that [`decided`] wrote.
+pub(crate) fn whole(out: &mut Vec<u8>, seq: u64, decided: &[u8], measured: &[u8]) {
+    out.extend_from_slice(b"{\"seq\":");
+    natural(out, seq);
+    out.push(b',');
+    let fields = decided.get(1..).unwrap_or_default();
+    match measured.get(1..) {
+        None => out.extend_from_slice(fields),
+        Some(measured) => {
+            out.extend_from_slice(fields.strip_suffix(END).unwrap_or(fields));
+            out.extend_from_slice(b",\"measured\":{");
+            out.extend_from_slice(measured);
+            out.push(b'}');
+            out.extend_from_slice(END);
         }
-        self.decided.extend_from_slice(b"\"kind\":\"");
-        self.decided.extend_from_slice(record.kind.as_bytes());
-        self.decided.push(b'"');
-        for field in &record.fields {
-            let out = match field.digest {
-                Digest::Decisions => &mut self.decided,
-                Digest::Full => &mut self.measured,
-            };
-            // Names of kinds and fields are plain words.
-            out.extend_from_slice(b",\"");
-            out.extend_from_slice(field.name.as_bytes());
-            out.extend_from_slice(b"\":");
-            value(out, &field.value);
-        }
-        self.decided.extend_from_slice(END);
-    }
-
-    /// What the `decisions` digest covers.
-    pub(crate) fn decision(&self) -> &[u8] {
-        &self.decided
-    }
-
-    /// The line with its end, part by part.
-    pub(crate) fn parts(&self, seq: u64, mut take: impl FnMut(&[u8])) {
-        const SEQ: &[u8] = b"{\"seq\":";
-        let mut head = [0; SEQ.len() + DIGITS + 1];
-        let mut digits = [0; DIGITS];
-        let digits = decimal(seq, &mut digits);
-        let len = SEQ.len() + digits.len();
-        head[..SEQ.len()].copy_from_slice(SEQ);
-        head[SEQ.len()..len].copy_from_slice(digits);
-        head[len] = b',';
-        take(&head[..=len]);
-        let fields = self.decided.get(1..).unwrap_or_default();
-        match self.measured.get(1..) {
-            None => take(fields),
-            Some(measured) => {
-                take(fields.strip_suffix(END).unwrap_or(fields));
-                take(b",\"measured\":{");
-                take(measured);
-                take(b"}");
-                take(END);
-            }
-        }
-    }
-
-    /// Writes the line.
-    pub(crate) fn write(&self, seq: u64, out: &mut impl Write) -> io::Result<()> {
-        let mut written = Ok(());
-        self.parts(seq, |part| {
-            if written.is_ok() {
-                written = out.write_all(part);
-            }
-        });
-        written
     }
 }
 
 /// Digits of the largest `u64`.
 const DIGITS: usize = 20;
 
-/// `n` in decimal, at the end of `digits`.
-fn decimal(mut n: u64, digits: &mut [u8; DIGITS]) -> &[u8] {
-    let mut at = DIGITS;
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (n % 10) as u8;
-        n /= 10;
-        if n == 0 {
-            return &digits[at..];
-        }
+/// `00` to `99`.
+const PAIRS: [[u8; 2]; 100] = {
+    let mut pairs = [[0; 2]; 100];
+    let mut n = 0;
+    while n < 100 {
+        pairs[n as usize] = [b'0' + n / 10, b'0' + n % 10];
+        n += 1;
     }
+    pairs
+};
+
+/// Adds `n` in decimal.
+fn natural(out: &mut Vec<u8>, mut n: u64) {
+    let mut digits = [0; DIGITS];
+    let mut at = DIGITS;
+    while n >= 10 {
+        at -= 2;
+        digits[at..at + 2].copy_from_slice(&PAIRS[(n % 100) as usize]);
+        n /= 100;
+    }
+    // What is left is one digit, or nothing after the first two.
+    if n > 0 || at == DIGITS {
+        at -= 1;
+        digits[at] = b'0' + n as u8;
+    }
+    out.extend_from_slice(&digits[at..]);
 }
 
 fn integer(out: &mut Vec<u8>, n: i64) {
     if n < 0 {
         out.push(b'-');
     }
-    let mut digits = [0; DIGITS];
-    out.extend_from_slice(decimal(n.unsigned_abs(), &mut digits));
+    natural(out, n.unsigned_abs());
 }
 
 fn text(out: &mut Vec<u8>, text: &str) {
@@ -141,8 +121,7 @@ fn value(out: &mut Vec<u8>, value: &Value) {
                 if at > 0 {
                     out.push(b',');
                 }
-                let mut digits = [0; DIGITS];
-                out.extend_from_slice(decimal(*n, &mut digits));
+                natural(out, *n);
             }
             out.push(b']');
         }

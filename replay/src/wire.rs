@@ -3,7 +3,6 @@
 
 use crate::{
     digest::{Digester, Digests},
-    line::Line,
     record::{DigestScope, FieldValue, Fields, RESERVED, Record, write_text},
 };
 use plimsoll_core::decision;
@@ -68,8 +67,6 @@ pub struct LogWriter<W: Write> {
     out: W,
     next: u64,
     digester: Digester,
-    /// Line under construction; kept for its room.
-    line: Line,
 }
 
 impl<W: Write> LogWriter<W> {
@@ -84,7 +81,7 @@ impl<W: Write> LogWriter<W> {
         let mut digester = Digester::default();
         digester.header(header, &line);
         writeln!(out, "{line}")?;
-        Ok(Self { out, next: 0, digester, line: Line::default() })
+        Ok(Self { out, next: 0, digester })
     }
 
     /// Adds one record and numbers it; its own `seq` is ignored. Returns the number.
@@ -106,9 +103,7 @@ impl<W: Write> LogWriter<W> {
     /// # Errors
     /// When the file fails.
     pub fn push_decision(&mut self, record: &decision::Record) -> Result<(), WireError> {
-        self.line.set(record);
-        self.digester.decision(self.next, &self.line);
-        self.line.write(self.next, &mut self.out)?;
+        self.out.write_all(self.digester.decision(self.next, record))?;
         self.next += 1;
         Ok(())
     }

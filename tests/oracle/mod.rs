@@ -2,6 +2,7 @@
 //! `PLIMSOLL_VECTORS=<folder>` reads files of the same columns from that folder instead.
 
 mod quiet;
+mod requests;
 mod sched;
 mod sglang_auto;
 mod sglang_pool;

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use plimsoll_core::{
-    kv::{EvictionPolicy, HostTierOptions, Run, Runs, WritePolicy},
+    kv::{EvictionPolicy, HostTierOptions, WritePolicy},
     policy::sglang::{
         hicache::{self, HicacheInputs, HostTier},
         version::Version,
@@ -25,19 +25,11 @@ use plimsoll_core::{
 };
 use serde_json::{Value, json};
 
-use super::{packed, traces};
-
-/// Outputs of request `r`: `OUTPUTS + r * STRIDE + k`.
-const OUTPUTS: u64 = 1_000_000_000;
-const STRIDE: u64 = 100_000;
-
-fn is(value: &Value) -> bool {
-    value.as_bool().unwrap_or(false)
-}
-
-fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or_else(|| panic!("not a count: {value}"))
-}
+use super::{
+    packed,
+    requests::{OUTPUTS, STRIDE, is, name, number, prompt},
+    traces,
+};
 
 pub(super) fn config(trace: &Value) -> SglangConfig {
     let c = &trace["config"];
@@ -122,20 +114,6 @@ fn host_tier(c: &Value, version: Version) -> Option<HostTierOptions> {
     Some(HostTierOptions { tokens, write_policy })
 }
 
-fn prompt(spec: &Value) -> Runs {
-    let segment = |part: &Value| {
-        let (of, len) = (number(&part[1]), number(&part[2]));
-        let first = match part[0].as_str().unwrap() {
-            "p" => 1000 + of * STRIDE,
-            "u" => 500_000_000 + of * STRIDE,
-            "o" => OUTPUTS + of * STRIDE,
-            other => panic!("segment {other}"),
-        };
-        Run { first, len }
-    };
-    spec.as_array().unwrap().iter().map(segment).collect()
-}
-
 pub(super) fn request(at: usize, spec: &Value) -> NewRequest {
     NewRequest {
         id: RequestId(at as u64),
@@ -160,10 +138,6 @@ fn note_slots(state: &StateView, record: &mut Value) {
         record["swa_evictable"] = json!(window.evictable);
         record["swa_protected"] = json!(window.protected);
     }
-}
-
-fn name(id: RequestId) -> String {
-    format!("r{}", id.0)
 }
 
 /// Numbers compare as numbers: 3864 and 3864.0 are equal.

@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 
 use plimsoll_core::{
-    kv::{Run, Runs},
     policy::sglang::version::Version,
     sched::{
         Decision, EosRule, NewRequest, OutputIds, RequestId, Scheduler as _,
@@ -20,19 +19,10 @@ use plimsoll_core::{
 };
 use serde_json::{Map, Value, json};
 
-use super::traces;
-
-/// Outputs of request `r`: `OUTPUTS + r * STRIDE + k`.
-const OUTPUTS: u64 = 1_000_000_000;
-const STRIDE: u64 = 100_000;
-
-fn is(value: &Value) -> bool {
-    value.as_bool().unwrap_or(false)
-}
-
-fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or_else(|| panic!("not a count: {value}"))
-}
+use super::{
+    requests::{OUTPUTS, STRIDE, is, name, number, prompt},
+    traces,
+};
 
 fn list(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
@@ -99,20 +89,6 @@ pub(super) fn config(trace: &Value) -> VllmConfig {
     }
 }
 
-fn prompt(spec: &Value) -> Runs {
-    let segment = |part: &Value| {
-        let (of, len) = (number(&part[1]), number(&part[2]));
-        let first = match part[0].as_str().unwrap() {
-            "p" => 1000 + of * STRIDE,
-            "u" => 500_000_000 + of * STRIDE,
-            "o" => OUTPUTS + of * STRIDE,
-            other => panic!("segment {other}"),
-        };
-        Run { first, len }
-    };
-    list(spec).iter().map(segment).collect()
-}
-
 pub(super) fn request(at: usize, spec: &Value) -> NewRequest {
     NewRequest {
         id: RequestId(at as u64),
@@ -124,10 +100,6 @@ pub(super) fn request(at: usize, spec: &Value) -> NewRequest {
         priority: spec["priority"].as_i64(),
         namespace: 0,
     }
-}
-
-fn name(id: RequestId) -> String {
-    format!("r{}", id.0)
 }
 
 /// Names, or how many and the ends of a long list.

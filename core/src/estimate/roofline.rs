@@ -35,6 +35,9 @@ impl ExpertTraffic {
     /// evenly (assumed; real routers are less even, so that fewer experts are read).
     #[must_use]
     pub fn read(&self, tokens: u64) -> u64 {
+        if self.bytes == 0 {
+            return 0;
+        }
         let share = ONE - power(self.missed(), tokens);
         narrow((u128::from(self.bytes) * share) >> 32)
     }
@@ -151,6 +154,9 @@ fn sum<const N: usize>(parts: [u128; N]) -> u128 {
 
 /// Time of `amount` at `rate` a second, rounded up; saturates.
 fn nanos(amount: u128, rate: u64) -> u64 {
+    if amount == 0 {
+        return 0;
+    }
     narrow(amount.saturating_mul(1_000_000_000).div_ceil(u128::from(rate.max(1))))
 }
 

@@ -25,6 +25,15 @@ pub enum EosRule {
     Ignored,
 }
 
+/// Results that a request with `outputs` tokens takes before one ends it, by its limit of new tokens or by the
+/// model's end of its answer.
+fn results_before_end(outputs: u64, limit: u64, output_len: u64, eos: EosRule) -> u64 {
+    // An end that was passed over does not come again.
+    let ends = eos == EosRule::Ends && output_len > outputs;
+    let last = if ends { limit.min(output_len) } else { limit };
+    last.saturating_sub(outputs + 1)
+}
+
 /// A request as it reaches the scheduler.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewRequest {
@@ -425,6 +434,9 @@ pub trait Scheduler {
     fn skip(&mut self, turns: u64) {
         debug_assert_eq!(turns, 0, "nothing is quiet here");
     }
+
+    /// Requests that run and stand aside in this turn, for its prefill batch; 0 for a batch that decodes.
+    fn beside(&self, batch: &Batch) -> u64;
 
     /// Whether no request waits, runs or has a result outstanding.
     fn is_done(&self) -> bool;

@@ -102,8 +102,10 @@ fn rounded(bytes: Bytes) -> u64 {
 }
 
 impl Tape {
-    pub(super) fn new(events: Vec<Event>) -> Self {
-        let cycle = cycle::longest(&events, LEAST_CYCLES);
+    /// Of these events, of which `cycle` is a series of equal layers; without one it is looked for.
+    pub(super) fn new(events: Vec<Event>, cycle: Option<Cycle>) -> Self {
+        let long = cycle.filter(|cycle| cycle.times >= LEAST_CYCLES);
+        let cycle = long.or_else(|| cycle::longest(&events, LEAST_CYCLES));
         Self { events, cycle }
     }
 

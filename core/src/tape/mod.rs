@@ -21,6 +21,7 @@ mod moe;
 mod one_buffer;
 mod recorder;
 mod sampler;
+mod series;
 mod setup;
 mod sglang;
 #[cfg(test)]

@@ -8,6 +8,7 @@ use super::gqa;
 use super::mla::{self, InputKind, LayerInput};
 use super::moe;
 use super::recorder::Recorder;
+use super::series::Series;
 use super::setup::{Cx, LayerMlp};
 
 /// Embedding and layers; the final hidden states.
@@ -22,8 +23,15 @@ pub(super) fn layers(cx: &Cx<'_>, rec: &mut Recorder) -> BufferId {
     let late = (latent.is_some() && !cx.is_0508()).then(|| zero_allocator(cx, rec));
     let mut held = Vec::new();
     let mut hidden: Option<BufferId> = None;
-    for (layer, mlp) in (0..).zip(&cx.model.layers) {
-        rec.in_layer(Some(layer));
+    let (mut series, mut layer) = (Series::default(), 0);
+    loop {
+        if held.is_empty() {
+            layer += series.copy(rec, &cx.model.layers, layer, &mut hidden);
+        } else {
+            series.forget();
+        }
+        let Some(mlp) = cx.model.layers.get(layer) else { break };
+        rec.in_layer(u32::try_from(layer).ok());
         rec.op();
         let input = match hidden {
             None => {
@@ -45,6 +53,7 @@ pub(super) fn layers(cx: &Cx<'_>, rec: &mut Recorder) -> BufferId {
             rec.release(hidden);
         }
         hidden = Some(out);
+        layer += 1;
     }
     rec.in_layer(None);
     rec.op();

@@ -153,6 +153,41 @@ fn closed_forms_of_sglang_agree() {
     assert_eq!(compared, 60);
 }
 
+/// Layers that are copied are those that the code would write.
+#[test]
+fn copied_layers_are_as_if_written() {
+    let long = |model: TapeModel, pattern: &[(LayerMlp, usize)]| {
+        let layers = pattern.iter().flat_map(|(mlp, times)| vec![*mlp; *times]).collect();
+        TapeModel { layers, ..model }
+    };
+    let (dense, experts) = (LayerMlp::Dense, LayerMlp::Experts);
+    let models = [
+        (long(llama_8b(), &[(dense, 9)]), Experts::Triton),
+        (long(qwen3_30b(), &[(experts, 9)]), Experts::Triton),
+        (long(mixtral(), &[(experts, 4), (dense, 4), (experts, 5)]), Experts::Triton),
+        (long(kimi(3), &[(dense, 3), (experts, 8)]), MARLIN),
+    ];
+    let mut copied = 0;
+    for (model, experts) in &models {
+        for code in [Code::Sglang0508, Code::Sglang0523, Code::Vllm019] {
+            for (tp, phase) in [(1, Phase::Prefill), (8, Phase::Prefill), (8, Phase::Decode)] {
+                let setup = setup(code, tp, *experts);
+                let Ok(cx) = Cx::new(model, &setup, phase, chunk(64)) else { continue };
+                let [copies, asks] = [false, true].map(|asks| {
+                    let mut rec = Recorder::default();
+                    rec.asks = asks;
+                    let hidden = layers(&cx, &mut rec);
+                    logits::last_rows(&cx, &mut rec, hidden);
+                    rec.finish()
+                });
+                assert_eq!(copies.events(), asks.events(), "{model:?} {code:?} {tp} {phase:?}");
+                copied += usize::from(copies.cycle() != asks.cycle());
+            }
+        }
+    }
+    assert!(copied > 20, "{copied} tapes have copies");
+}
+
 #[test]
 fn closed_forms_of_decode_logits_agree() {
     for (model, experts) in [(llama_8b(), Experts::Triton), (kimi(3), MARLIN)] {

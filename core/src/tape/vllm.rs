@@ -11,6 +11,7 @@ use super::collective::all_reduce;
 use super::embedding::embed;
 use super::event::BufferId;
 use super::recorder::Recorder;
+use super::series::Series;
 use super::setup::{Cx, Family, LayerMlp, Once};
 use crate::estimate::shape::{MlpNames, MoeRank, QkNorm, narrow};
 
@@ -19,8 +20,11 @@ pub(super) fn layers(cx: &Cx<'_>, rec: &mut Recorder) -> BufferId {
     let stream = embed(cx, rec);
     let mut hidden = None;
     let mut workspace = cx.setup.workspace;
-    for (layer, mlp) in (0..).zip(&cx.model.layers) {
-        rec.in_layer(Some(layer));
+    let (mut series, mut layer) = (Series::default(), 0);
+    loop {
+        layer += series.copy(rec, &cx.model.layers, layer, &mut hidden);
+        let Some(mlp) = cx.model.layers.get(layer) else { break };
+        rec.in_layer(u32::try_from(layer).ok());
         rec.op();
         let normed = match hidden {
             None => Some(rec.alloc(INPUT_NORM, 2, &[cx.tokens(), cx.h()])),
@@ -34,6 +38,7 @@ pub(super) fn layers(cx: &Cx<'_>, rec: &mut Recorder) -> BufferId {
         };
         rec.release(hidden);
         hidden = Some(out);
+        layer += 1;
     }
     rec.in_layer(None);
     rec.op();

@@ -1,7 +1,7 @@
 //! How a start or a server ended, as its log tells.
 
-use super::logged::At;
-use crate::{Case, Finding, Phase};
+use crate::logged::At;
+use crate::{Case, Finding, Level, Phase};
 use plimsoll_ingest::log::{
     Amount, Event, Frame, Kind, Rank, Reached, Refused, Sglang, System, Vllm,
 };
@@ -58,6 +58,45 @@ impl Death {
         let refused = || case.events().rev().find_map(|event| Some((event, refusal(event)?)));
         let oom = || out_of_memory(case, first);
         refused().or_else(oom).map_or(Self { how: How::Nothing, at: None }, found)
+    }
+
+    /// Why this end cannot be simulated: the log is cut off before the server was ready, or it ended by what is
+    /// no refusal of device memory.
+    pub(super) fn not_simulated(&self, case: &Case, first: Option<&Finding>) -> Option<String> {
+        if self.how != How::Nothing {
+            return None;
+        }
+        if let Some(finding) = first.filter(|finding| finding.level == Level::Error) {
+            return Some(format!(
+                "{} is no refusal of device memory that has a line",
+                finding.code
+            ));
+        }
+        let ended = case.system().find(|(_, line)| {
+            !matches!(
+                line,
+                System::SmiRow { .. } | System::Signal { .. } | System::Exit { code: 0 }
+            )
+        });
+        if let Some((event, _)) = ended {
+            return Some(format!("line {} is no refusal of device memory", event.line));
+        }
+        let ready = case.events().any(|event| {
+            matches!(
+                event.kind,
+                Kind::Sglang(Sglang::Ready | Sglang::Summary { .. } | Sglang::CaptureEnd { .. })
+                    | Kind::Vllm(Vllm::Ready | Vllm::CaptureEnd { .. } | Vllm::KvTokens { .. })
+            )
+        });
+        (!ready).then(|| "the log ends before the server was ready, without an error".to_owned())
+    }
+
+    /// The figures of the refused allocation, where memory was refused.
+    pub(super) const fn shortage(&self) -> Option<Shortage> {
+        match self.how {
+            How::OutOfMemory { shortage, .. } => Some(shortage),
+            _ => None,
+        }
     }
 
     /// The line, for a `source`.
@@ -138,7 +177,7 @@ fn phase(case: &Case, death: &Event, frames: &[Frame], first: Option<&Finding>) 
         let of = |name: &str| words.iter().any(|word| name.contains(word));
         frames.iter().any(|frame| frame.function.as_deref().is_some_and(of))
     };
-    let capture = ["capture", "warm_up", "warmup", "autotune", "init_device_graphs"];
+    let capture = ["capture", "warm_up", "warmup", "autotune", "init_device_graphs", "prealloc"];
     if frame(&capture) {
         return Phase::Capture;
     }
@@ -176,8 +215,12 @@ fn by_lines(case: &Case, death: &Event) -> Phase {
             _ => phase,
         };
     }
+    // What the line after it, or the same line, says of the phase.
     let behind = |event: &Event| {
-        let failed = matches!(event.kind, Kind::Sglang(Sglang::CaptureFailed { .. }));
+        let failed = matches!(
+            event.kind,
+            Kind::Sglang(Sglang::CaptureFailed { .. }) | Kind::Vllm(Vllm::SamplerWarmup { .. })
+        );
         failed && event.file == death.file && event.line >= death.line
     };
     if case.events().any(behind) { Phase::Capture } else { phase }

@@ -71,8 +71,13 @@ pub(super) struct Draft {
     pub version: Version,
     pub environment: Vec<(String, String)>,
     pub launch: LaunchText,
+    /// Settings that the server printed and the command does not lead to; they win over the command.
+    pub flags: Vec<Entry>,
     pub model: Option<Entry>,
     pub workload: Vec<Vec<Entry>>,
+    /// Events of the start.
+    pub start_events: Vec<String>,
+    /// Events of the running server.
     pub events: Vec<String>,
     pub expect: Vec<Entry>,
 }
@@ -144,13 +149,20 @@ impl Draft {
                 });
             }
             LaunchText::Command(text) => folded(out, "  ", "command", text.trim()),
-            LaunchText::Flags(_, flags) => {
-                out.push_str("  flags:\n");
-                for (name, value) in flags {
-                    let _ = writeln!(out, "    {name}: {value}");
-                }
-            }
+            LaunchText::Flags(..) => {}
         }
+        let given = match &self.launch {
+            LaunchText::Flags(_, flags) => flags.as_slice(),
+            LaunchText::Command(_) => &[],
+        };
+        if !given.is_empty() || !self.flags.is_empty() {
+            out.push_str("  flags:\n");
+        }
+        let over = |name: &str| self.flags.iter().any(|entry| entry.key == name);
+        for (name, value) in given.iter().filter(|(name, _)| !over(name)) {
+            let _ = writeln!(out, "    {name}: {value}");
+        }
+        entries(out, "    ", &self.flags);
     }
 
     fn load(&self, out: &mut String) {
@@ -163,10 +175,11 @@ impl Draft {
                 entries(out, lead, std::slice::from_ref(entry));
             }
         }
-        if !self.events.is_empty() {
+        let events = || self.start_events.iter().chain(&self.events);
+        if events().next().is_some() {
             out.push_str("events:\n");
         }
-        for event in &self.events {
+        for event in events() {
             let _ = writeln!(out, "  - {event}");
         }
     }

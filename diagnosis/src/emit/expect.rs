@@ -4,17 +4,17 @@ use super::{
     death::{Death, How, Shortage},
     draft::{Draft, Entry, amount},
     load,
-    logged::{At, ByRank, Logged},
-    server::Known,
+    server::{Known, Release},
     trial::Trial,
 };
 use crate::Phase;
+use crate::logged::{At, ByRank, Logged};
 use plimsoll_core::pyfloat;
 use plimsoll_ingest::{launch::Engine, log::Amount};
 
 /// The claims of the crash. Figures that a run never produces in this phase are not claimed.
 pub(super) fn crash(known: &Known, logged: &Logged, death: &Death) -> Vec<Entry> {
-    let mut claims = ending(death);
+    let mut claims = ending(death, known.release);
     if known.mlx() {
         // Where programs take the memory, it is whichever pass comes next.
         claims.retain(|claim| claim.key != "died_in");
@@ -26,13 +26,17 @@ pub(super) fn crash(known: &Known, logged: &Logged, death: &Death) -> Vec<Entry>
     claims
 }
 
-fn ending(death: &Death) -> Vec<Entry> {
+fn ending(death: &Death, release: Release) -> Vec<Entry> {
     let place = death.place();
     let outcome = |word: &str| Entry::new("outcome", word, place.as_str());
     let refused = |code: &str| vec![outcome("refused"), Entry::new("refusal", code, "")];
     match &death.how {
         How::WeightsTooLarge { code, fraction, above, .. } => {
             let mut claims = refused(code);
+            if release == Release::Assumed && above.is_none() {
+                // Which of two sentences a shortage gets depends on the release.
+                claims.pop();
+            }
             if let Some(fraction) = fraction {
                 claims.push(Entry::new("mem_fraction_static", pyfloat::repr(*fraction), ""));
             }

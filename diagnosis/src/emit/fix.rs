@@ -43,6 +43,10 @@ impl Change {
             changed.environment.push(variable);
             return Some(changed);
         };
+        if let Some(entry) = changed.flags.iter_mut().find(|entry| entry.key == name) {
+            *entry = Entry::new(name, value?, "");
+            return Some(changed);
+        }
         match &mut changed.launch {
             LaunchText::Command(text) => *text = text_with_flag(text, &self.flag, value)?,
             LaunchText::Flags(_, flags) => {
@@ -152,6 +156,7 @@ pub(super) fn find(
         }
         if made.len() < TOGETHER {
             let next = changes(None, &trial.0).into_iter();
+            let next = next.filter(|change| !made.contains(change));
             let next = next.map(|change| (draft.clone(), [made.clone(), vec![change]].concat()));
             open.extend(next);
         }

@@ -3,10 +3,10 @@
 use super::{
     death::Shortage,
     draft::{Draft, Entry},
-    logged::Logged,
     solve,
     trial::Trial,
 };
+use crate::logged::Logged;
 use crate::{Case, Phase};
 use plimsoll_ingest::log::{Activity, Amount};
 use plimsoll_replay::{

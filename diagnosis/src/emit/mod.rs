@@ -8,18 +8,19 @@ mod draft;
 mod expect;
 mod fix;
 mod load;
-pub(crate) mod logged;
+mod machine;
 mod readings;
 mod refusal;
 mod server;
+mod settings;
 mod shared;
 mod solve;
 mod trial;
 
+use crate::logged::Logged;
 use crate::{Case, Finding, Phase};
 use death::{Death, How};
 use draft::Draft;
-use logged::Logged;
 use plimsoll_core::{policy::sglang::version::Version, units::Bytes};
 use plimsoll_replay::assemble::Places;
 use server::Known;
@@ -134,8 +135,11 @@ pub fn emit(case: &Case, findings: &[Finding], ask: &Ask<'_>) -> Result<Emitted,
     let first = findings.first();
     let death = Death::of(case, first);
     let known = server::launch_of(case, given)?;
+    if let Some(why) = death.not_simulated(case, first) {
+        return Err(Missing::one("an end that can be simulated", "", why));
+    }
     let logged = Logged::of(case, known.tp(), death.rank());
-    let mut draft = base_of(case, given, &known, &death)?;
+    let mut draft = base_of(case, given, (&known, &logged), &death)?;
     draft.why = why(&death, first);
     readings::put(&mut draft, &known, &logged, &death);
     let parts = Parts { case, known: &known, logged: &logged, death: &death, base };
@@ -154,9 +158,15 @@ pub fn emit(case: &Case, findings: &[Finding], ask: &Ask<'_>) -> Result<Emitted,
 }
 
 /// The file before its figures; all that is missing of machine and model is said together.
-fn base_of(case: &Case, given: &Given<'_>, known: &Known, death: &Death) -> Result<Draft, Missing> {
-    match (server::device(case, given, death), server::model(known, given, death)) {
-        (Ok(machine), Ok(model)) => Ok(server::draft(known, machine, model)),
+fn base_of(
+    case: &Case,
+    given: &Given<'_>,
+    (known, logged): (&Known, &Logged),
+    death: &Death,
+) -> Result<Draft, Missing> {
+    let device = machine::device(case, given, logged, death);
+    match (device, server::model(known, given, death)) {
+        (Ok(device), Ok(model)) => Ok(server::draft(known, device, model)),
         (Err(mut device), Err(model)) => {
             device.facts.extend(model.facts);
             Err(device)
@@ -177,8 +187,12 @@ struct Parts<'a> {
 impl Parts<'_> {
     fn solve(&self, draft: &mut Draft) -> Result<(), String> {
         let Self { case, known, logged, death, base } = *self;
+        settings::put(draft, case, known, logged, death, base);
         refusal::complete(draft, death, base)?;
         solve::pool(draft, known, logged, base)?;
+        if !known.mlx() {
+            solve::remainder(draft, logged, base)?;
+        }
         let How::OutOfMemory { phase, shortage } = death.how else {
             return match death.how {
                 How::Nothing => solve::left(draft, logged, base),
@@ -272,4 +286,15 @@ fn fixed(
     draft.differs = checked.failures();
     let differs = draft.differs.clone();
     Ok(File { name: "fixed.yaml", text: draft.text(), shows: gives, differs })
+}
+
+/// How the last start or its server ended, in the words of scenario files, and where that stands.
+pub(crate) fn ending(case: &Case) -> (&'static str, String) {
+    let death = Death::of(case, None);
+    let word = match death.how {
+        How::Nothing => "started",
+        How::OutOfMemory { .. } => "out_of_memory",
+        _ => "refused",
+    };
+    (word, death.place())
 }

@@ -3,9 +3,9 @@
 use super::{
     death::{Death, How},
     draft::{Draft, Reading, Solved},
-    logged::{At, ByRank, Logged},
     server::Known,
 };
+use crate::logged::{At, ByRank, Logged};
 use plimsoll_core::units::GIB;
 use plimsoll_ingest::{launch::Engine, log::Amount};
 
@@ -36,7 +36,7 @@ fn sglang(draft: &mut Draft, known: &Known, logged: &Logged, death: &Death) {
 /// with the least memory left.
 fn deciding(logged: &Logged, death: &Death, known: &Known) -> Option<usize> {
     let died = death.rank().filter(|rank| !rank.is_none());
-    let died = died.map(|rank| super::logged::index(rank, known.tp()));
+    let died = died.map(|rank| crate::logged::index(rank, known.tp()));
     let least = |ranks: &ByRank<Amount>| {
         ranks.iter().min_by_key(|(_, at)| at.value.bytes).map(|(rank, _)| *rank)
     };

@@ -7,52 +7,82 @@ use super::{
 };
 use plimsoll_core::units::GIB;
 use plimsoll_ingest::log::Amount;
+use plimsoll_replay::start::Ran;
 use std::path::Path;
 
 /// Completes the readings so that the refusal of the log follows from them.
 pub(super) fn complete(draft: &mut Draft, death: &Death, base: &Path) -> Result<(), String> {
     match &death.how {
-        How::WeightsTooLarge { fraction, above, minimum, .. } => {
+        How::WeightsTooLarge { code, fraction, above, minimum } => {
             // The suggestion is the floor, rounded up to thousandths.
             let floor = minimum.or_else(|| above.map(|above| above - 0.0005));
-            weights(draft, floor, *fraction, &death.place(), base)
+            let place = death.place();
+            match (floor, draft.version.since(5, 14) && *code == "not_enough_memory") {
+                (Some(floor), _) => from_floor(draft, floor, &place, base),
+                // These releases say so where something is left, and too little for a page.
+                (None, true) => at_the_edge(draft, *fraction, -EDGE, &place, base),
+                (None, false) => at_the_edge(draft, *fraction, EDGE, &place, base),
+            }
         }
         How::HostPool { free: Some(free), .. } => host(draft, *free, &death.place(), base),
         _ => Ok(()),
     }
 }
 
-fn weights(
-    draft: &mut Draft,
-    floor: Option<f64>,
-    fraction: Option<f64>,
-    place: &str,
-    base: &Path,
-) -> Result<(), String> {
+/// Bytes by which a budget misses what a first page takes, or has less than one: below the bytes of a token.
+const EDGE: i64 = 4096;
+
+/// The start as the other readings have it, and what is free before it loads; `None` where what loading took
+/// is printed, so that nothing is to be completed.
+fn open(draft: &Draft, base: &Path) -> Result<Option<(Ran, i64)>, String> {
     if draft.reading("free_after_load").is_some() || draft.reading("weights").is_some() {
-        return Ok(());
+        return Ok(None);
     }
     let mut probe = draft.clone();
     if draft.model.is_some() {
-        probe.set(reading("weights", GIB as i64, String::new()));
+        probe.set(reading("weights", GIB as i64, "to see what is free before".to_owned()));
     }
     let ran = Trial::start(&probe, base)?;
     let before = match draft.reading("free_before_load") {
         Some(reading) => reading.least(),
         None => trial::free(&ran, "before_load").unwrap_or(0),
     };
-    let refused = trial::refused(&ran).is_some() && draft.model.is_none();
-    if let Some(floor) = floor {
+    Ok(Some((ran, before)))
+}
+
+fn from_floor(draft: &mut Draft, floor: f64, place: &str, base: &Path) -> Result<(), String> {
+    if let Some((_, before)) = open(draft, base)? {
         let source = format!("solved from the floor of {floor} at {place}");
         draft.set(reading("weights", (floor * before as f64) as i64, source));
-    } else if !refused && let Some(fraction) = fraction.or_else(|| used_fraction(&ran)) {
-        let source = format!("the least that is refused at {fraction}; {place} prints no size");
-        draft.set(reading("weights", (fraction * before as f64) as i64 + 4096, source));
     }
     Ok(())
 }
 
-fn used_fraction(ran: &plimsoll_replay::start::Ran) -> Option<f64> {
+/// Without any size: estimates where they are refused by themselves, else the least that is refused.
+fn at_the_edge(
+    draft: &mut Draft,
+    fraction: Option<f64>,
+    over: i64,
+    place: &str,
+    base: &Path,
+) -> Result<(), String> {
+    let Some((ran, before)) = open(draft, base)? else { return Ok(()) };
+    let refused = trial::refused(&ran).is_some_and(|refused| over > 0 || refused.code == EMPTY);
+    if refused && draft.model.is_none() {
+        return Ok(());
+    }
+    if let Some(fraction) = fraction.or_else(|| used_fraction(&ran)) {
+        let source = format!("the least that is refused at {fraction}; {place} prints no size");
+        let bytes = (fraction * before as f64) as i64 + over;
+        draft.set(reading("weights", bytes, source));
+    }
+    Ok(())
+}
+
+/// The refusal of a budget that is there and holds nothing.
+const EMPTY: &str = "not_enough_memory";
+
+fn used_fraction(ran: &Ran) -> Option<f64> {
     match ran.start.figure("mem_fraction_static")?.value {
         plimsoll_core::figure::FigureValue::Float(x) => Some(x),
         _ => None,

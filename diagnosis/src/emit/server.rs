@@ -2,11 +2,10 @@
 
 use super::{
     Given, Missing, MissingFact,
-    death::{Death, How, Shortage},
-    draft::{Draft, Entry, LaunchText, amount, quoted},
+    death::{Death, How},
+    draft::{Draft, Entry, LaunchText, quoted},
 };
 use crate::Case;
-use plimsoll_catalog::devices;
 use plimsoll_core::policy::sglang::{args::Platform, version::Version};
 use plimsoll_ingest::{
     launch::{self, Context, Engine, EngineLaunch, Launch, LaunchInput, VersionSource},
@@ -22,8 +21,16 @@ pub(super) struct Known {
     pub version: Version,
     /// Where the release is from, in words.
     pub version_from: String,
+    pub release: Release,
     /// Variables that the server had and the text does not set.
     pub environment: Vec<(String, String)>,
+}
+
+/// Whether something names the release.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Release {
+    Named,
+    Assumed,
 }
 
 impl Known {
@@ -54,8 +61,7 @@ pub(super) fn launch_of(case: &Case, given: &Given<'_>) -> Result<Known, Missing
         Some(Server::Vllm) => Engine::Vllm,
         Some(_) => return Err(Missing::server()),
     };
-    let printed = case.log.version.as_ref().and_then(|(text, ..)| text.parse::<Version>().ok());
-    let printed = printed.filter(|version| *version > Version::new(0, 0, 1));
+    let printed = case.version();
     let command = given.command.or(case.log.command.as_deref());
     let environment = environment(case, engine, command.unwrap_or_default());
     let ctx = Context { version: given.version.or(printed), read_file: None, env: &environment };
@@ -72,7 +78,11 @@ pub(super) fn launch_of(case: &Case, given: &Given<'_>) -> Result<Known, Missing
         }
         _ => "from the command".to_owned(),
     };
-    Ok(Known { launch, text, version, version_from, environment })
+    let release = match launch.version {
+        VersionSource::Default { .. } => Release::Assumed,
+        _ => Release::Named,
+    };
+    Ok(Known { launch, text, version, version_from, release, environment })
 }
 
 fn from_text(text: &str, ctx: &Context<'_>) -> Result<(Launch, LaunchText), Missing> {
@@ -210,31 +220,6 @@ fn environment(case: &Case, engine: Engine, command: &str) -> Vec<(String, Strin
     }
 }
 
-/// The machine's part: a device by name, or by the capacity that the log prints.
-pub(super) fn device(case: &Case, given: &Given<'_>, death: &Death) -> Result<Vec<Entry>, Missing> {
-    if let Some(name) = given.device {
-        let known = devices::find(name).map_err(|error| {
-            Missing::one("a device of the catalog", "--device", error.to_string())
-        })?;
-        return Ok(vec![Entry::new("device", quoted(&known.name), "as given")]);
-    }
-    let named = case.log.devices.iter().find_map(|name| devices::find(name).ok());
-    if let Some(known) = named {
-        return Ok(vec![Entry::new("device", quoted(&known.name), "named in the log")]);
-    }
-    let How::OutOfMemory { shortage: Shortage { capacity: Some(capacity), .. }, .. } = &death.how
-    else {
-        return Err(Missing::one(
-            "the device",
-            "--device",
-            "the log names none, and prints no capacity".to_owned(),
-        ));
-    };
-    let value = format!("{{ capacity: {}, platform: cuda }}", amount(capacity.bytes));
-    let note = format!("total capacity at {}; the device is not named", death.place());
-    Ok(vec![Entry::new("device", value, note)])
-}
-
 /// The model's part: nothing where the launch's own name is known; the user's name; for a start on which
 /// the size of a cell has no bearing, a stand-in.
 pub(super) fn model(
@@ -278,20 +263,22 @@ fn stand_in() -> Entry {
 }
 
 /// The file before any figure of the log stands in it.
-pub(super) fn draft(known: &Known, machine: Vec<Entry>, model: Option<Entry>) -> Draft {
+pub(super) fn draft(known: &Known, device: Entry, model: Option<Entry>) -> Draft {
     let text = &known.text;
     Draft {
         name: "from-log/crash".to_owned(),
         why: String::new(),
         source: format!("server log; release {}", known.version_from),
         differs: Vec::new(),
-        machine,
+        machine: vec![device],
         readings: Vec::new(),
         version: known.version,
         environment: known.environment.clone(),
         launch: text.clone(),
+        flags: Vec::new(),
         model,
         workload: Vec::new(),
+        start_events: Vec::new(),
         events: Vec::new(),
         expect: Vec::new(),
     }

@@ -3,11 +3,11 @@
 
 use super::{
     death::Shortage,
-    draft::{Draft, Reading, Solved, as_written},
-    logged::{At, ByRank, Logged},
+    draft::{Draft, Reading, Solved, amount, as_written},
     server::Known,
     trial::{self, Trial},
 };
+use crate::logged::{At, ByRank, Logged};
 use plimsoll_core::{figure::FigureValue, units::group_thousands};
 use plimsoll_ingest::{launch::Engine, log::Amount};
 use plimsoll_replay::start::{Policy, Ran};
@@ -218,6 +218,28 @@ fn available(draft: &mut Draft, logged: &Logged, base: &Path) -> Result<(), Stri
     Ok(())
 }
 
+/// Memory that is gone behind the pool and that no account explains: as small as such remainders are, it is put
+/// down as what it is. A larger one is another pool or another program, and the claims say that it differs.
+pub(super) fn remainder(draft: &mut Draft, logged: &Logged, base: &Path) -> Result<(), String> {
+    let Some(at) = logged.after_pool.values().min_by_key(|at| at.value.bytes) else {
+        return Ok(());
+    };
+    let ran = Trial::start(draft, base)?;
+    let Some(free) = trial::free(&ran, "after_pool") else { return Ok(()) };
+    let gone = free - at.value.bytes;
+    if gone > at.value.half && gone <= REMAINDER {
+        let (what, place) = (shown(at.value), at.place());
+        draft.start_events.push(format!(
+            "{{ at: during_sizing, others_hold: {} }} # no account explains it; {what} are free at {place}",
+            amount(as_written(gone))
+        ));
+    }
+    Ok(())
+}
+
+/// The largest remainder that is put down as one.
+const REMAINDER: i64 = 512 << 20;
+
 /// What the graphs take so that the printed figure is left in the end.
 pub(super) fn left(draft: &mut Draft, logged: &Logged, base: &Path) -> Result<(), String> {
     let Some(least) = logged.after_graphs.values().min_by_key(|at| at.value.bytes) else {
@@ -244,7 +266,11 @@ pub(super) fn leave(
 
 /// What was taken when so much was left, and the block that was refused then.
 fn taken(shortage: Shortage, place: &str) -> Option<(i64, i64, String)> {
-    let (requested, free) = (shortage.requested?, shortage.free?);
+    let requested = shortage.requested?;
+    let Some(free) = shortage.free else {
+        let note = format!("just more than there is: {place} does not print what was left");
+        return Some((MORE, 0, note));
+    };
     let note = format!(
         "at least: what was taken when {} were left, and the {} refused at {place}",
         shown(free),
@@ -252,6 +278,9 @@ fn taken(shortage: Shortage, place: &str) -> Option<(i64, i64, String)> {
     );
     Some((requested.bytes, free.bytes, note))
 }
+
+/// What is asked for too much where no line tells.
+const MORE: i64 = 2 << 20;
 
 /// An amount of a log in the unit that fits it.
 pub(super) fn shown(amount: Amount) -> String {

@@ -111,7 +111,9 @@ impl RankLedger {
         self.fraction = Some(fraction);
         let budget = || Some(sglang_budget(self.before?, self.after?, fraction));
         let pool = self.pool.and_then(|pool| pool.bytes).or_else(budget);
-        self.what_if = self.before.zip(pool).map(|(scale, pool)| WhatIf {
+        // Under a cap the pool does not follow the fraction.
+        let moves = self.before.zip(pool).filter(|_| !self.capped);
+        self.what_if = moves.map(|(scale, pool)| WhatIf {
             flag: "--mem-fraction-static",
             fraction: fraction.value,
             fraction_half: fraction.half,
@@ -122,6 +124,18 @@ impl RankLedger {
             left: self.left.map(|left| left.bytes),
         });
         self
+    }
+
+    /// The most tokens of a cap (`--max-total-tokens`) at which this much is surely left; `None` when there is
+    /// as much already, when nothing is left for a pool then, or when a figure for it is missing.
+    #[must_use]
+    pub fn cap_for_free(&self, wanted: i64) -> Option<u64> {
+        let pool = self.pool?;
+        let (tokens, (cell, _)) = (pool.tokens?, pool.cell()?);
+        let short = wanted.saturating_sub(self.left?.bytes.least());
+        let given_up = (short as f64 / cell).ceil();
+        let cap = tokens as f64 - given_up;
+        (short > 0 && cap >= 1.0).then_some(cap as u64)
     }
 
     /// The ledger of a stage.

@@ -169,6 +169,7 @@ fn ledger(case: &Case, rank: Rank, lines: &Lines) -> RankLedger {
     stages.extend(death::ledger(case, rank, &stages));
     let left = left(lines).map(|bytes| Left { bytes, stage: Stage::Ready, place: None });
     let what_if = what_if(fraction, total, pool.as_ref(), left.map(|left| left.bytes));
+    let what_if = what_if.filter(|_| !capped(case));
     let before = lines.free_at_start.map(|(free, _)| free);
     RankLedger {
         rank,

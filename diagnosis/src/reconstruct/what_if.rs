@@ -69,7 +69,7 @@ fn tokens_words(low: u64, high: u64) -> String {
     // Digits that the interval leaves open are not shown.
     let width = high - low;
     let unit = 10_u64.pow(width.ilog10());
-    let middle = (low.midpoint(high) + unit / 2) / unit * unit;
+    let middle = low.midpoint(high).saturating_add(unit / 2) / unit * unit;
     format!("about {} tokens", group_thousands(middle))
 }
 

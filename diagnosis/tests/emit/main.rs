@@ -1,7 +1,12 @@
 //! Files written from logs: what they say, that they hold, and what is missing where there is none.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on says where")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests stand outside of test functions, where a failure is meant to stop the test"
+)]
 
+mod corpus;
 mod made;
 mod missing;
 mod sglang;

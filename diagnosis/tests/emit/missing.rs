@@ -1,6 +1,6 @@
 use crate::made::*;
 use plimsoll_diagnosis::emit::{Ask, emit};
-use plimsoll_ingest::log::{Server, Sglang};
+use plimsoll_ingest::log::{Server, Sglang, System};
 
 fn says(case: &plimsoll_diagnosis::Case, ask: &Ask<'_>) -> String {
     emit(case, &[], ask).unwrap_err().to_string()
@@ -17,7 +17,6 @@ fn what_is_missing_is_named_with_the_flag_that_gives_it() {
     let pasted = |device| {
         Made::of(Server::Sglang, "0.5.5")
             .command(command)
-            .loads(0, 78.0, 60.0)
             .summary(100_000, 8192, 32_768, 4.0)
             .given(device, None)
             .case()
@@ -27,6 +26,18 @@ fn what_is_missing_is_named_with_the_flag_that_gives_it() {
 
     let text = says(&pasted(Some("H100 81GB")), &ask());
     assert!(text.contains("near"), "{text}");
+}
+
+#[test]
+fn an_end_that_is_no_refusal_of_device_memory_is_not_claimed() {
+    let command = "python -m sglang.launch_server --model-path Qwen/Qwen3-8B";
+    let made =
+        || Made::of(Server::Sglang, "0.5.5").device("NVIDIA H100 80GB HBM3").command(command);
+    let killed = System::HostOom { text: "OOMKilled".into(), peak: None };
+    let text = says(&made().loads(0, 78.6, 63.2).system(killed).case(), &ask());
+    assert!(text.contains("no refusal of device memory"), "{text}");
+    let text = says(&made().loads(0, 78.6, 63.2).case(), &ask());
+    assert!(text.contains("before the server was ready"), "{text}");
 }
 
 #[test]

@@ -63,6 +63,21 @@ pub const fn default_version(engine: Engine) -> Version {
     }
 }
 
+/// Whether some release of an engine has this flag, by any spelling in full, dashes included.
+#[must_use]
+pub fn has_flag(engine: Engine, flag: &str) -> bool {
+    matches!(
+        table::Table::of(engine).look_up(flag, default_version(engine)),
+        table::Lookup::Exact(..)
+    )
+}
+
+/// Whether an environment variable is known: to an engine, to PyTorch, or to a driver.
+#[must_use]
+pub fn has_variable(name: &str) -> bool {
+    env::known(name)
+}
+
 /// What the user gave.
 #[derive(Clone, Copy, Debug)]
 pub enum LaunchInput<'a> {

@@ -49,7 +49,8 @@ fn pass(log: &mut EngineLog, at: u64, mode: Mode, rows: &[(u64, u64, u64)], usag
     };
     let batch = Batch { mode, rows: rows.iter().map(row).collect() };
     let (at, elapsed) = (Nanos(at), Nanos(SECOND / 2));
-    let seen = PassSeen { step: 0, batch: &batch, at, elapsed, usage, free: Bytes::ZERO };
+    let seen =
+        PassSeen { step: 0, batch: &batch, at, elapsed, usage, beside: 0, free: Bytes::ZERO };
     log.passed(&seen);
 }
 

@@ -22,7 +22,7 @@ pub use summary::Summary;
 
 use super::serving::{Arrival, PassSeen, QuietRun, Watcher};
 use crate::{
-    sched::{Decision, Deferral, Finish, Mode, RequestId, Row},
+    sched::{Decision, Deferral, Finish, RequestId, Row},
     units::Nanos,
 };
 use life::{Life, Stage};
@@ -42,7 +42,10 @@ pub struct Metrics {
     /// Who was in the latest pass.
     members: Vec<RequestId>,
     over_time: OverTime,
-    gaps: Gaps,
+    /// Gaps between tokens.
+    gaps: Histogram,
+    /// The latest of them, not in the histogram yet.
+    latest: Gaps,
     first_arrival: Option<u64>,
     ttft: Vec<u64>,
     tpot: Vec<u64>,
@@ -53,26 +56,26 @@ pub struct Metrics {
     good: u64,
 }
 
-/// Gaps between tokens. Those of one batch are mostly the same: they are counted together.
-#[derive(Clone, Debug, Default)]
+/// Equal gaps in a row. Those of one batch are mostly the same: they are counted together.
+#[derive(Clone, Copy, Debug, Default)]
 struct Gaps {
-    histogram: Histogram,
     value: u64,
     times: u64,
 }
 
 impl Gaps {
-    fn add(&mut self, gap: Option<u64>) {
+    /// One more; others than it go into the histogram first.
+    fn add(&mut self, gap: Option<u64>, histogram: &mut Histogram) {
         let Some(gap) = gap else { return };
         if gap != self.value {
-            self.flush();
+            self.flush(histogram);
             self.value = gap;
         }
         self.times += 1;
     }
 
-    fn flush(&mut self) {
-        self.histogram.add(Nanos(self.value), self.times);
+    fn flush(&mut self, histogram: &mut Histogram) {
+        histogram.add(Nanos(self.value), self.times);
         self.times = 0;
     }
 }
@@ -87,7 +90,8 @@ impl Metrics {
             lives: Vec::new(),
             members: Vec::new(),
             over_time: OverTime::default(),
-            gaps: Gaps::default(),
+            gaps: Histogram::default(),
+            latest: Gaps::default(),
             first_arrival: None,
             ttft: Vec::new(),
             tpot: Vec::new(),
@@ -127,7 +131,7 @@ impl Metrics {
         life.stage = Stage::Over;
         let gap = life.settle();
         let (arrived, first, last) = (life.arrived, life.first, life.last.min(now.0));
-        self.gaps.add(gap);
+        self.latest.add(gap, &mut self.gaps);
         if finish == Finish::Abort {
             self.counts.aborted += 1;
             return;
@@ -151,7 +155,7 @@ impl Metrics {
         let again = life.compute(row.prefix, row.extend);
         let gap = if row.more_follows { None } else { life.token(end) };
         self.counts.recomputed_tokens += again;
-        self.gaps.add(gap);
+        self.latest.add(gap, &mut self.gaps);
     }
 
     /// How many members take a page in each pass of a round of as many passes as a page has tokens.
@@ -173,13 +177,13 @@ impl Metrics {
     /// pass that still runs brings none.
     #[must_use]
     pub fn report(&self, now: Nanos) -> MetricsReport {
-        let mut gaps = self.gaps.clone();
+        let (mut gaps, mut latest) = (self.gaps.clone(), self.latest);
         let (mut last, mut input_tokens, mut output_tokens) = (0, 0, 0);
         for life in &self.lives {
             let mut life = life.clone();
             if life.stage != Stage::Over {
                 life.cut(now.0);
-                gaps.add(life.open_gap());
+                latest.add(life.open_gap(), &mut gaps);
             }
             if life.tokens > 0 {
                 last = life.last.max(last);
@@ -187,7 +191,7 @@ impl Metrics {
                 output_tokens += life.tokens;
             }
         }
-        gaps.flush();
+        latest.flush(&mut gaps);
         let ppm = |part: u64, whole: u64| {
             (whole > 0).then(|| summary::rounded(u128::from(part) * 1_000_000, u128::from(whole)))
         };
@@ -205,7 +209,7 @@ impl Metrics {
             running_max: self.over_time.most_running,
             ttft: Summary::of_list(self.ttft.clone()),
             tpot: Summary::of_list(self.tpot.clone()),
-            itl: gaps.histogram.summary(),
+            itl: gaps.summary(),
             e2e: Summary::of_list(self.e2e.clone()),
             queue_time: Summary::of_list(self.queue_time.clone()),
             ..self.counts.clone()
@@ -260,9 +264,7 @@ impl Watcher for Metrics {
 
     fn passed(&mut self, pass: &PassSeen<'_>) {
         let rows = &pass.batch.rows;
-        // A prefill pass stands in front of those that decode.
-        let others = if pass.batch.mode == Mode::Prefill { pass.usage.running } else { 0 };
-        self.over_time.pass(&pass.usage, others + rows.len() as u64, pass.elapsed);
+        self.over_time.pass(&pass.usage, pass.beside + rows.len() as u64, pass.elapsed);
         let end = pass.at.0.saturating_add(pass.elapsed.0);
         self.members.clear();
         for row in rows {
@@ -272,28 +274,31 @@ impl Watcher for Metrics {
 
     fn repeated(&mut self, run: &QuietRun<'_>) {
         let [first, later @ ..] = run.elapsed else { return };
-        let crossings = self.crossings();
         let running = self.members.len() as u64;
-        self.over_time.quiet(&run.usage, running, run.elapsed, &crossings);
+        if self.page_size == 1 {
+            self.over_time.quiet(&run.usage, running, run.elapsed, &[running]);
+        } else {
+            let crossings = self.crossings();
+            self.over_time.quiet(&run.usage, running, run.elapsed, &crossings);
+        }
         let first_end = run.at.0.saturating_add(first.0);
         let end = later.iter().fold(first_end, |end, elapsed| end.saturating_add(elapsed.0));
         let passes = run.elapsed.len() as u64;
-        let members = std::mem::take(&mut self.members);
-        for member in &members {
-            let Some(life) = self.life(*member) else { continue };
+        let mut second = Gaps::default();
+        for member in &self.members {
+            let at = usize::try_from(member.0).unwrap_or(usize::MAX);
+            let Some(life) = self.lives.get_mut(at) else { continue };
             life.computed += passes;
-            let mut gaps = [life.token(first_end), None];
+            self.latest.add(life.token(first_end), &mut self.gaps);
             if let Some(last) = later.last() {
-                gaps[1] = life.settle();
+                second.add(life.settle(), &mut self.gaps);
                 life.tokens_in_a_row(passes - 1, end - last.0, end);
             }
-            gaps.into_iter().for_each(|gap| self.gaps.add(gap));
         }
-        self.members = members;
+        second.flush(&mut self.gaps);
         // Between the second pass and the last but one all have the same gaps; the last is not certain yet.
-        self.gaps.flush();
         for elapsed in later.iter().take(later.len().saturating_sub(1)) {
-            self.gaps.histogram.add(*elapsed, running);
+            self.gaps.add(*elapsed, running);
         }
     }
 }

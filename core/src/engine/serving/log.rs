@@ -154,7 +154,7 @@ impl<'a> ServingLog<'a> {
     }
 
     pub(super) fn decision(&mut self, decision: &Decision, step: u64, now: Nanos) {
-        let new = |kind| Record::new(kind).with("step", step);
+        let new = |kind| Record::new(kind).with_room(6).with("step", step);
         let record = match decision {
             Decision::Admitted { request, prefix, extend, chunked } => new("admitted")
                 .with("request", request.0)

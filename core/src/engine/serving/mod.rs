@@ -36,6 +36,7 @@ use crate::{
         ledger::Account,
     },
     sched::{Batch, Decision, Finish, LogDetail, Mode, RequestId, Scheduler, Turn},
+    tape::Tape,
     units::{Bytes, Nanos},
 };
 use cascade::Moment;
@@ -44,7 +45,10 @@ use pass::Demand;
 use quiet::Settled;
 use rank_memory::{PassStopped, RankMemory};
 use settled::{Known, Play};
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    rc::Rc,
+};
 
 /// What a run may at most take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -124,6 +128,12 @@ struct Server<'m, 'a> {
 /// Turns without a batch after which none follows by itself. The overlap loop may still have a result to
 /// process, and a running batch that was full is found empty in one turn and filled in the next.
 const IDLE_TURNS: u32 = 3;
+
+/// The largest request of a pass to an allocator.
+fn largest(tapes: &[Rc<Tape>]) -> Bytes {
+    let largest = tapes.iter().filter_map(|tape| tape.largest());
+    largest.map(|live| live.bytes).max().unwrap_or_default()
+}
 
 /// What a turn left to do.
 enum Next {
@@ -217,7 +227,6 @@ impl<'m, 'a> Server<'m, 'a> {
         let completed = self.parts.scheduler.complete(&mut self.decisions);
         let decided = self.write_decisions(step)?;
         completed.map_err(ServeEnd::Fatal)?;
-        self.totals.usage = self.parts.scheduler.usage();
         if ran || decided {
             self.idle = 0;
             return Ok(Next::GoOn);
@@ -297,17 +306,15 @@ impl<'m, 'a> Server<'m, 'a> {
     }
 
     fn execute(&mut self, batch: &Batch) -> Result<(), ServeEnd> {
-        let demands = &self.demands;
-        let demand = |at: usize| demands.get(&batch.rows[at].request).copied().unwrap_or_default();
-        let pass = Pass::of(batch, demand);
+        let (pass, shape) = Pass::of(batch, &self.demands);
         let usage = self.parts.scheduler.usage();
         self.totals.see(usage);
         self.totals.largest_chunk = self.totals.largest_chunk.max(pass.tokens);
         self.settled = None;
         let Play { peak, reserved, settles, .. } = self.allocate(&pass)?;
-        let shape = Pass::shape(batch);
         let time = self.parts.time.time(&shape);
         let (mode, tokens, requests) = (pass.mode, pass.tokens, pass.requests);
+        let beside = self.parts.scheduler.beside(batch);
         let report = self.backend.execute(&StepWork { mode, tokens, requests, time })?;
         let at = self.next_launch();
         self.ends.push_back(Nanos(at.0.saturating_add(report.elapsed.0)));
@@ -336,6 +343,7 @@ impl<'m, 'a> Server<'m, 'a> {
             at,
             elapsed: report.elapsed,
             usage,
+            beside,
             free,
         });
         self.totals.steps += 1;
@@ -353,8 +361,7 @@ impl<'m, 'a> Server<'m, 'a> {
             Some(play) => play,
             None => {
                 let tapes = self.parts.tapes.tapes(pass);
-                let largest = tapes.iter().filter_map(|tape| tape.largest());
-                let largest = largest.map(|live| live.bytes).max().unwrap_or_default();
+                let largest = largest(&tapes);
                 // Of a pass that fails, too.
                 self.totals.see_request(largest);
                 let settles = self.play(pass, &tapes)?;
@@ -370,11 +377,7 @@ impl<'m, 'a> Server<'m, 'a> {
 
     /// Plays a pass on every rank; the first that fails ends the server. Answers whether every allocator is
     /// as it was before.
-    fn play(
-        &mut self,
-        pass: &Pass,
-        tapes: &[std::rc::Rc<crate::tape::Tape>],
-    ) -> Result<bool, ServeEnd> {
+    fn play(&mut self, pass: &Pass, tapes: &[Rc<Tape>]) -> Result<bool, ServeEnd> {
         let mut changes = Vec::new();
         let mut settles = true;
         for at in 0..self.ranks.len() {

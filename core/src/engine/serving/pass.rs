@@ -3,11 +3,11 @@
 use super::clients::Sampling;
 use crate::{
     estimate::roofline::{StepShape, TimeModel},
-    sched::{Batch, Mode},
+    sched::{Batch, Mode, RequestId},
     tape::Tape,
     units::Nanos,
 };
-use std::rc::Rc;
+use std::{collections::BTreeMap, rc::Rc};
 
 /// One forward pass, without who is in it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -48,40 +48,41 @@ impl Demand {
 }
 
 impl Pass {
-    /// The sums of a batch, `demand` answering for each of its rows.
-    pub(super) fn of(batch: &Batch, demand: impl Fn(usize) -> Demand) -> Self {
-        let mut pass = Self {
-            mode: batch.mode,
-            tokens: batch.tokens(),
-            requests: batch.rows.len() as u64,
-            prefix_tokens: batch.prefix_tokens(),
-            longest: 0,
-            sampled: 0,
-            logprob_rows: 0,
-            sampling: Sampling::default(),
-        };
-        for (at, row) in batch.rows.iter().enumerate() {
-            let demand = demand(at);
-            pass.longest = pass.longest.max(row.prefix + row.extend);
-            pass.sampled += u64::from(!row.more_follows);
-            pass.logprob_rows += demand.logprob_rows(row.prefix, row.extend);
-            pass.sampling = pass.sampling.most(demand.sampling);
-        }
-        pass
-    }
-
-    /// The work of the pass for the time model.
-    #[must_use]
-    pub(super) fn shape(batch: &Batch) -> StepShape {
-        let mut shape = StepShape { requests: batch.rows.len() as u64, ..StepShape::default() };
+    /// The sums of a batch, and its work for the time model. `demands` are those of requests that have any.
+    pub(super) fn of(batch: &Batch, demands: &BTreeMap<RequestId, Demand>) -> (Self, StepShape) {
+        let (mut tokens, mut prefix_tokens, mut longest) = (0, 0, 0);
+        let (mut sampled, mut attention_pairs) = (0, 0);
         for row in &batch.rows {
-            shape.tokens += row.extend;
-            shape.context_tokens += row.prefix + row.extend;
+            tokens += row.extend;
+            prefix_tokens += row.prefix;
+            longest = longest.max(row.prefix + row.extend);
+            sampled += u64::from(!row.more_follows);
             // Each new token sees all before it and itself.
-            shape.attention_pairs += row.extend * row.prefix + row.extend * (row.extend + 1) / 2;
-            shape.logits_rows += u64::from(!row.more_follows);
+            attention_pairs += row.extend * row.prefix + row.extend * (row.extend + 1) / 2;
         }
-        shape
+        let (mut logprob_rows, mut sampling) = (0, Sampling::default());
+        if !demands.is_empty() {
+            for row in &batch.rows {
+                let demand = demands.get(&row.request).copied().unwrap_or_default();
+                logprob_rows += demand.logprob_rows(row.prefix, row.extend);
+                sampling = sampling.most(demand.sampling);
+            }
+        }
+        let (mode, requests) = (batch.mode, batch.rows.len() as u64);
+        let context_tokens = prefix_tokens + tokens;
+        let logits_rows = sampled;
+        let shape = StepShape { tokens, requests, context_tokens, attention_pairs, logits_rows };
+        let pass = Self {
+            mode,
+            tokens,
+            requests,
+            prefix_tokens,
+            longest,
+            sampled,
+            logprob_rows,
+            sampling,
+        };
+        (pass, shape)
     }
 }
 
@@ -119,10 +120,7 @@ impl PassTime for TimeModel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        engine::serving::SamplingChoice,
-        sched::{RequestId, Row},
-    };
+    use crate::{engine::serving::SamplingChoice, sched::Row};
 
     #[test]
     fn a_batch_adds_up() {
@@ -141,11 +139,11 @@ mod tests {
                 logprobs: Some((0, 1000)),
             },
         ];
-        let pass = Pass::of(&batch, |at| demands[at]);
+        let demands = [0, 1].map(RequestId).into_iter().zip(demands).collect();
+        let (pass, shape) = Pass::of(&batch, &demands);
         assert_eq!((pass.tokens, pass.requests, pass.prefix_tokens), (150, 2, 200));
         assert_eq!((pass.longest, pass.sampled, pass.logprob_rows), (250, 1, 60));
         assert_eq!(pass.sampling.choice, SamplingChoice::MinP);
-        let shape = Pass::shape(&batch);
         assert_eq!(shape.attention_pairs, 100 * 101 / 2 + 50 * 200 + 50 * 51 / 2);
         assert_eq!((shape.context_tokens, shape.logits_rows), (350, 1));
     }

@@ -2,7 +2,7 @@
 //! changed between. They are taken in one go, and leave the log, the totals and the memory as if each had
 //! been taken by itself.
 
-use super::{PassRecord, QuietRun, ServeEnd, Server, TimedChange, When, pass::Pass};
+use super::{PassRecord, QuietRun, ServeEnd, Server, TimedChange, When, largest, pass::Pass};
 use crate::{
     estimate::roofline::StepShape,
     units::{Bytes, Nanos},
@@ -147,10 +147,8 @@ impl Server<'_, '_> {
     /// The largest request of the last pass, which is that of them all: buffers only grow.
     fn see_largest(&mut self, pass: &Pass) {
         if self.parts.tapes.repeats(pass) < u64::MAX {
-            let tapes = self.parts.tapes.tapes(pass);
-            let largest = tapes.iter().filter_map(|tape| tape.largest());
-            let largest = largest.map(|live| live.bytes).max();
-            self.totals.see_request(largest.unwrap_or_default());
+            let largest = largest(&self.parts.tapes.tapes(pass));
+            self.totals.see_request(largest);
         }
     }
 

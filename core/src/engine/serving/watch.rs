@@ -20,6 +20,8 @@ pub struct PassSeen<'a> {
     pub elapsed: Nanos,
     /// Pool and queues once its slots are taken.
     pub usage: Usage,
+    /// Requests that run and stand aside for it: it has prompt tokens alone.
+    pub beside: u64,
     /// Least free device memory of any rank after it.
     pub free: Bytes,
 }

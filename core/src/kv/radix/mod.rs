@@ -316,11 +316,11 @@ impl RadixTree {
     }
 
     fn child(&self, node: NodeId, namespace: u64, rest: Cursor<'_>) -> Option<NodeId> {
-        if rest.left() == 0 {
+        let children = &self.at(node).children;
+        if rest.left() == 0 || children.is_empty() {
             return None;
         }
-        let key = ChildKey::of(namespace, rest, self.options.page_size);
-        self.at(node).children.get(&key).copied()
+        children.get(&ChildKey::of(namespace, rest, self.options.page_size)).copied()
     }
 
     /// Tokens of a node that `rest` shares, in whole pages.
@@ -333,7 +333,8 @@ impl RadixTree {
     fn rekey(&mut self, id: NodeId, change: impl FnOnce(&mut Node)) {
         let policy = self.options.eviction;
         let node = &mut self.nodes[id.index()];
-        let (leaf, copy) = (policy.leaf_key(node), policy.copy_key(node));
+        let leaf = policy.leaf_key(node);
+        let copy = self.host.as_ref().and_then(|_| policy.copy_key(node));
         change(node);
         move_in(&mut self.leaves, id, leaf, policy.leaf_key(node));
         if let Some(tier) = &mut self.host {

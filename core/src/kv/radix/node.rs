@@ -25,8 +25,9 @@ impl NodeId {
 /// What a child is found by: its namespace and first page. Page size 1: the first token.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(in crate::kv) struct ChildKey {
-    namespace: u64,
+    /// First: it tells most keys apart.
     head: Run,
+    namespace: u64,
     /// The page's other runs; nearly always none.
     more: Vec<Run>,
 }
@@ -37,7 +38,7 @@ impl ChildKey {
         let head = ids.head().unwrap_or(Run { first: 0, len: 0 });
         ids.advance(head.len);
         let more = if ids.left() == 0 { Vec::new() } else { ids.rest().runs().to_vec() };
-        Self { namespace, head, more }
+        Self { head, namespace, more }
     }
 }
 

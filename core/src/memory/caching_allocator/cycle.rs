@@ -1,13 +1,15 @@
-//! Equal layers of a tape: once a layer leaves the allocator as the one or two before it did, all that follow
+//! Equal layers of a tape: once a layer leaves the allocator as one of the few before it did, all that follow
 //! do, and need not be played.
 
 use super::{
     BlockId, CachingAllocator, ExpandableSegments, LARGE_POOL, SMALL_POOL, Stats, pool::FreeKey,
 };
 use crate::tape::Cycle;
+use std::ops::RangeInclusive;
 
-/// Layers after which the state may return. Two: an output may change places with the one before it.
-const PERIODS: [usize; 2] = [1, 2];
+/// Layers after which the state may return: the output of one changes places with those before it, and with
+/// blocks that were free.
+const PERIODS: RangeInclusive<usize> = 1..=6;
 
 /// What the rest of a tape depends on, between two layers.
 #[derive(Debug)]
@@ -61,7 +63,7 @@ impl Layers {
             self.first_id = held.len();
         }
         let state = self.state(allocator, layer, held);
-        let period = PERIODS.into_iter().find(|period| {
+        let period = PERIODS.clone().find(|period| {
             let before = self.seen.len().checked_sub(*period).and_then(|at| self.seen.get(at));
             before.is_some_and(|before| state.returns_to(before))
         });

@@ -63,6 +63,14 @@ impl SglangScheduler {
     /// Source: SGLang `ScheduleBatch.check_decode_mem`, `new_page_count_next_decode`.
     pub(super) fn decode_fits(&mut self, members: &[Idx]) -> bool {
         let page = self.config.page_size;
+        let need = if page == 1 { members.len() as u64 } else { self.pages_next(members) * page };
+        self.evict_if_short(need);
+        self.slots.available_in_each().least() >= need
+    }
+
+    /// How many of `members` take a page with their next token.
+    fn pages_next(&self, members: &[Idx]) -> u64 {
+        let page = self.config.page_size;
         let lag = u64::from(self.config.loop_kind == LoopKind::Overlap);
         let committed = self.rules.need_by_committed();
         let takes_page = |at: &&Idx| {
@@ -70,9 +78,7 @@ impl SglangScheduler {
             let filled = if committed { request.slots.len() } else { request.len() + lag - 1 };
             filled.is_multiple_of(page)
         };
-        let need = members.iter().filter(takes_page).count() as u64 * page;
-        self.evict_if_short(need);
-        self.slots.available_in_each().least() >= need
+        members.iter().filter(takes_page).count() as u64
     }
 
     /// Takes slots back from running requests until the others can go on: fewest outputs first, then the

@@ -97,3 +97,15 @@ pub struct TurnDetail {
     /// Attempts to preempt.
     pub preemptions: Vec<Preemption>,
 }
+
+impl TurnDetail {
+    /// Nothing was looked at; lists keep their room.
+    pub(super) fn clear(&mut self) {
+        self.budget = None;
+        self.considered.clear();
+        self.placed.clear();
+        self.decode_slots = Runs::new();
+        self.host_hits.clear();
+        self.preemptions.clear();
+    }
+}

@@ -139,6 +139,7 @@ impl SglangScheduler {
     /// Source: SGLang `RadixCache.cache_finished_req`, `release_kv_cache`.
     pub(super) fn release(&mut self, at: Idx, keep: Keep) -> u64 {
         let request = &mut self.requests[at];
+        request.write_outputs(self.config.output_ids);
         let own = request.slots.len().min(request.len());
         let (protected, node) = (request.protected, request.node);
         if let Some(row) = request.row.take() {
@@ -219,8 +220,10 @@ impl SglangScheduler {
     ///
     /// Source: SGLang `RadixCache.cache_unfinished_req`.
     pub(super) fn cache_unfinished(&mut self, at: Idx, stored: Stored) -> Result<(), Fatal> {
-        let fill = self.requests[at].fill;
-        let held = std::mem::replace(&mut self.requests[at].prefix, fill);
+        let request = &mut self.requests[at];
+        request.write_outputs(self.config.output_ids);
+        let fill = request.fill;
+        let held = std::mem::replace(&mut request.prefix, fill);
         if self.tree.is_none() {
             return Ok(());
         }

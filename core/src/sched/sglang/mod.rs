@@ -36,7 +36,10 @@ pub use config::{
 pub use detail::{BudgetView, Consideration, Considered, Placed, Preemption, TurnDetail, Verdict};
 pub use ratio::NewTokenRatio;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    rc::Rc,
+};
 
 use self::{
     cache::{Cache, Slots},
@@ -101,10 +104,10 @@ pub struct SglangScheduler {
     running: Vec<Idx>,
     batch_is_full: bool,
     /// Batch of this turn.
-    current: Option<Launched>,
+    current: Option<Rc<Launched>>,
     /// Batch of the turn before.
-    last: Option<Launched>,
-    results: VecDeque<Launched>,
+    last: Option<Rc<Launched>>,
+    results: VecDeque<Rc<Launched>>,
     chunked: Option<Idx>,
     ratio: NewTokenRatio,
     /// Requests queued so far.
@@ -243,6 +246,8 @@ impl SglangScheduler {
         let Some(last) = self.last.as_mut().filter(|last| last.mode != Mode::Decode) else {
             return;
         };
+        // The results keep theirs.
+        let last = Rc::make_mut(last);
         let count = last.members.len();
         let mut members = std::mem::take(&mut last.members);
         let remembered = last.chunked;
@@ -274,14 +279,16 @@ impl SglangScheduler {
         }
     }
 
-    /// The batch as the engine's loop sees it.
-    fn rows_of(&self, batch: &Launched) -> Batch {
+    /// The batch as the engine's loop sees it, whose results are outstanding from here on.
+    fn rows_of(&mut self, batch: &Launched) -> Batch {
+        let (requests, chunked) = (&mut self.requests, self.chunked);
         let row = |(place, at): (usize, &Idx)| {
-            let request = &self.requests[*at];
+            let request = &mut requests[*at];
+            request.in_flight += 1;
             let decodes = place >= batch.decode_from;
             let have = request.slots.len();
             let extend = if decodes { 1 } else { request.extend };
-            let more_follows = !decodes && self.chunked == Some(*at);
+            let more_follows = !decodes && chunked == Some(*at);
             Row { request: request.id, extend, prefix: have.saturating_sub(extend), more_follows }
         };
         Batch { mode: batch.mode, rows: batch.members.iter().enumerate().map(row).collect() }
@@ -323,17 +330,15 @@ impl Scheduler for SglangScheduler {
     }
 
     fn turn(&mut self, log: &mut Vec<Decision>) -> Result<Turn, Fatal> {
-        self.detail = TurnDetail::default();
+        self.detail.clear();
         let batch = self.next_batch();
         let batch = self.host_death().map_or(batch, Err);
         self.tell_slots(&[]);
         log.append(&mut self.log);
         let Some(batch) = batch? else { return Ok(Turn::Idle) };
-        for at in &batch.members {
-            self.requests[*at].in_flight += 1;
-        }
         let rows = self.rows_of(&batch);
-        self.results.push_back(batch.clone());
+        let batch = Rc::new(batch);
+        self.results.push_back(Rc::clone(&batch));
         self.current = Some(batch);
         Ok(Turn::Run(rows))
     }
@@ -359,6 +364,11 @@ impl Scheduler for SglangScheduler {
         self.tell_slots(&[]);
         log.append(&mut self.log);
         Ok(())
+    }
+
+    fn beside(&self, batch: &Batch) -> u64 {
+        // Those of the batch run from the next turn on.
+        if batch.mode == Mode::Prefill { self.usage().running } else { 0 }
     }
 
     fn is_done(&self) -> bool {

@@ -1,10 +1,14 @@
 //! Quiet stretches: decode steps that bring each running request one token and decide nothing. They are told
 //! beforehand and taken in one go, so that a run costs by what happens and not by its tokens.
 
-use super::{SglangScheduler, request::Idx};
+use super::{
+    SglangScheduler,
+    config::unsigned,
+    request::{Idx, Request},
+};
 use crate::{
     kv::Run,
-    sched::{EosRule, Mode},
+    sched::{Mode, results_before_end},
 };
 
 impl SglangScheduler {
@@ -14,7 +18,7 @@ impl SglangScheduler {
         if !self.repeats_the_last_batch() {
             return 0;
         }
-        let to_an_end = self.running.iter().map(|at| self.tokens_before_end(*at)).min();
+        let to_an_end = self.running.iter().map(|at| tokens_before_end(&self.requests[*at])).min();
         self.turns_with_room(to_an_end.unwrap_or(0))
     }
 
@@ -31,25 +35,6 @@ impl SglangScheduler {
             && last.mode == Mode::Decode
             && last.members == self.running
             && self.nothing_to_poll()
-            && self.running.iter().all(|at| {
-                let request = &self.requests[*at];
-                request.finished.is_none() && !request.aborting && !request.retracted
-            })
-    }
-
-    /// Results that a request takes before one ends it. In the overlap loop a batch is launched while the
-    /// last result is still to come, and then leaves out a request that this result ends: one turn later in
-    /// both loops.
-    fn tokens_before_end(&self, at: Idx) -> u64 {
-        let request = &self.requests[at];
-        let to_limit = u64::try_from(request.left()).unwrap_or(0);
-        let to_eos = match request.eos {
-            EosRule::Ends if request.output_len > request.outputs => {
-                request.output_len - request.outputs
-            }
-            EosRule::Ends | EosRule::Ignored => u64::MAX,
-        };
-        to_limit.min(to_eos).saturating_sub(1)
     }
 
     /// Turns, of `wanted`, before which the pool has room for a page of each request, so that nothing is
@@ -94,12 +79,22 @@ impl SglangScheduler {
         let fits = self.slots.take_counted(pages);
         debug_assert!(fits, "{turns} turns take {pages} pages");
         self.ratio.decay_by(turns);
-        let ids = self.config.output_ids;
         for at in &self.running {
             let request = &mut self.requests[*at];
-            request.take_tokens(turns, ids);
+            request.outputs += turns;
             let len = request.slots.len();
             request.slots.push(Run { first: len, len: turns });
         }
     }
+}
+
+/// Results that a request takes before one ends it; 0 where it is over or about to leave. In the overlap loop
+/// a batch is launched while the last result is still to come, and then leaves out a request that this result
+/// ends: one turn later in both loops.
+fn tokens_before_end(request: &Request) -> u64 {
+    if request.finished.is_some() || request.aborting || request.retracted {
+        return 0;
+    }
+    let limit = unsigned(request.limit);
+    results_before_end(request.outputs, limit, request.output_len, request.eos)
 }

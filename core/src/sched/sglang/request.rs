@@ -27,7 +27,7 @@ pub(super) enum Input {
 pub(super) struct Request {
     pub(super) id: RequestId,
     pub(super) input: Input,
-    /// Prompt and outputs.
+    /// Prompt, and outputs as far as they are written (see [`Self::write_outputs`]).
     pub(super) ids: Runs,
     pub(super) prompt_len: u64,
     /// Outputs that the scheduler knows of.
@@ -87,25 +87,29 @@ impl Request {
         self.limit - signed(self.outputs)
     }
 
-    /// The token that a forward pass samples next.
-    pub(super) fn next_token(&self, ids: OutputIds) -> u64 {
+    /// Output `k`.
+    fn output(&self, k: u64, ids: OutputIds) -> u64 {
         match self.input {
-            Input::Given => ids.token(self.id, self.outputs, self.output_len),
+            Input::Given => ids.token(self.id, k, self.output_len),
             // The same one-token prompt leads to the same token.
             Input::Replaced => ids.eos.wrapping_add(1),
         }
     }
 
-    /// Notes the next `count` tokens, none of which ends it. One of them is the end of sequence where that
-    /// is ignored.
-    pub(super) fn take_tokens(&mut self, count: u64, ids: OutputIds) {
-        let end = self.outputs + count;
+    /// Writes the outputs that `ids` lacks. Nobody reads them while a request decodes: it is done when the
+    /// prefix cache is to keep them, or they are to be computed again.
+    pub(super) fn write_outputs(&mut self, ids: OutputIds) {
+        let mut k = self.ids.len().saturating_sub(self.prompt_len);
+        // The end of sequence is a token of its own, and may be ignored.
         let eos = self.output_len.saturating_sub(1);
-        let cuts = if (self.outputs..end).contains(&eos) { [eos, eos + 1, end] } else { [end; 3] };
-        for cut in cuts {
-            let first = self.next_token(ids);
-            self.ids.push(Run { first, len: cut - self.outputs });
-            self.outputs = cut;
+        while k < self.outputs {
+            let len = match self.input {
+                Input::Given if k < eos => eos.min(self.outputs) - k,
+                Input::Given if k > eos => self.outputs - k,
+                Input::Given | Input::Replaced => 1,
+            };
+            self.ids.push(Run { first: self.output(k, ids), len });
+            k += len;
         }
     }
 

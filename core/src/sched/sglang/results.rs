@@ -47,9 +47,7 @@ impl SglangScheduler {
     ///
     /// Source: SGLang `Req.check_finished`.
     fn take_token(&mut self, at: Idx) -> Option<Finish> {
-        let token = self.requests[at].next_token(self.config.output_ids);
         let request = &mut self.requests[at];
-        request.ids.push_value(token);
         request.outputs += 1;
         let ended = request.outputs == request.output_len && request.eos == EosRule::Ends;
         let full = request.left() <= 0;

@@ -35,7 +35,10 @@ use self::{
     rules::Rules,
     turn::Launched,
 };
-use super::{Decision, Deferral, Fatal, LogDetail, NewRequest, RequestId, Scheduler, Turn, Usage};
+use super::{
+    Batch, Decision, Deferral, Fatal, LogDetail, Mode, NewRequest, RequestId, Scheduler, Turn,
+    Usage,
+};
 use crate::kv::{
     Run, Runs,
     blocks::{BlockId, Change},
@@ -229,6 +232,12 @@ impl Scheduler for VllmScheduler {
 
     fn skip(&mut self, turns: u64) {
         self.take_quiet(turns);
+    }
+
+    fn beside(&self, batch: &Batch) -> u64 {
+        // Those of the batch run already.
+        let others = self.running.len().saturating_sub(batch.rows.len());
+        if batch.mode == Mode::Prefill { others as u64 } else { 0 }
     }
 
     fn is_done(&self) -> bool {

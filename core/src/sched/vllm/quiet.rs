@@ -2,7 +2,7 @@
 //! beforehand, so that nothing else need be done for them.
 
 use super::{BATCHES, Idx, RowKind, VllmScheduler, config::LoopKind};
-use crate::sched::{Deferral, EosRule, LogDetail};
+use crate::sched::{Deferral, LogDetail, results_before_end};
 
 impl VllmScheduler {
     /// Turns from here on that launch the batch of the turn before once more and decide nothing, as long as
@@ -48,10 +48,8 @@ impl VllmScheduler {
     fn tokens_before_end(&self, at: Idx) -> u64 {
         let request = &self.requests[at];
         let (prompt, outputs) = (request.sequence.prompt, request.outputs());
-        let by_eos = request.eos == EosRule::Ends && request.output_len > outputs;
-        let eos = if by_eos { request.output_len } else { u64::MAX };
-        let end = request.limit.min(self.config.max_model_len - prompt).min(eos);
-        end.saturating_sub(outputs + 1)
+        let limit = request.limit.min(self.config.max_model_len - prompt);
+        results_before_end(outputs, limit, request.output_len, request.eos)
     }
 
     /// Turns, of `wanted`, for which blocks are free.

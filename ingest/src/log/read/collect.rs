@@ -51,9 +51,23 @@ pub(super) struct Collector {
     origins: [Option<i64>; 3],
     /// Telling lines by server.
     telling: BTreeMap<Server, u64>,
+    /// The allocator's last text, as long as its end may stand on the next line.
+    wrapped: Option<Wrapped>,
     file: u16,
     line: u64,
 }
+
+/// A text that may go on.
+struct Wrapped {
+    text: String,
+    line: u64,
+}
+
+/// Lines after which a text does not go on.
+const WRAPPED: u64 = 6;
+
+/// Bytes of a text that goes on.
+const WRAPPED_TEXT: usize = 4096;
 
 impl Collector {
     pub(super) fn new(redact: Redact) -> Self {
@@ -69,6 +83,7 @@ impl Collector {
             processes: BTreeMap::new(),
             origins: [None; 3],
             telling: BTreeMap::new(),
+            wrapped: None,
             file: 0,
             line: 0,
         }
@@ -103,7 +118,8 @@ impl Collector {
             self.odd(format!("{name}:{}: a line of {length} bytes was cut", piece.line));
         }
         let bytes = plain(piece.bytes);
-        let wanted = self.tracebacks.any() || self.command.is_open() || filter.wants(&bytes);
+        let open = self.tracebacks.any() || self.command.is_open() || self.wrapped.is_some();
+        let wanted = open || filter.wants(&bytes);
         if !wanted {
             return;
         }
@@ -132,6 +148,9 @@ impl Collector {
             return;
         }
         let readers = filter.readers(text.as_bytes());
+        if self.goes_on(bare.text) {
+            return;
+        }
         if self.command.is_open() || readers.has(Readers::COMMAND) {
             self.pasted(bare.text);
         }
@@ -147,6 +166,28 @@ impl Collector {
                 self.facts(&bare, readers, seconds, frames);
             }
         }
+    }
+
+    /// Whether the line is the rest of the allocator's text above it; then the event has its figures too.
+    fn goes_on(&mut self, text: &str) -> bool {
+        let Some(wrapped) = self.wrapped.take_if(|wrapped| wrapped.line + WRAPPED >= self.line)
+        else {
+            self.wrapped = None;
+            return false;
+        };
+        let Some((text, mut oom)) = torch::joined(&wrapped.text, text.trim()) else {
+            self.wrapped = Some(wrapped);
+            return false;
+        };
+        let event = self.tail.back_mut().or_else(|| self.log.events.last_mut());
+        if let Some(Event { kind: Kind::TorchOom(old), .. }) = event {
+            oom.frames = std::mem::take(&mut old.frames);
+            *old = oom;
+        }
+        if text.len() < WRAPPED_TEXT {
+            self.wrapped = Some(Wrapped { text, line: wrapped.line });
+        }
+        true
     }
 
     /// The number of a process in order of appearance.
@@ -297,18 +338,27 @@ impl Collector {
         }
     }
 
+    /// Redacts the texts inside a kind.
     fn redact_kind(&self, kind: &mut Kind) {
-        let args = match kind {
-            Kind::Sglang(Sglang::ServerArgs(args)) => args,
-            Kind::Vllm(Vllm::Args(args)) => args,
-            Kind::Sglang(Sglang::CaptureFailed { text }) => {
-                *text = self.redact.cut(text, MESSAGE);
-                return;
+        match kind {
+            Kind::Sglang(Sglang::ServerArgs(args)) | Kind::Vllm(Vllm::Args(args)) => {
+                for (name, value) in args {
+                    // The name says what the value is.
+                    let whole = format!("{name}={value}");
+                    let clean = self.redact.cut(&whole, 4096);
+                    *value = clean.split_once('=').map_or(&*clean, |(_, value)| value).into();
+                }
             }
-            _ => return,
-        };
-        for (_, value) in args {
-            *value = self.redact.cut(value, 2048);
+            Kind::Sglang(Sglang::CaptureFailed { text })
+            | Kind::System(
+                System::HostOom { text, .. }
+                | System::NoSpace { text }
+                | System::DeviceError { text, .. },
+            ) => *text = self.redact.cut(text, MESSAGE),
+            Kind::System(System::KernelKill { process: Some(text), .. }) => {
+                *text = self.redact.cut(text, 64);
+            }
+            _ => {}
         }
     }
 
@@ -323,10 +373,15 @@ impl Collector {
         }
         self.know(bare.rank);
         let start = self.starts.take(bare.rank, &kind);
-        if let Kind::TorchOom(oom) = &kind
-            && self.told_before(bare.rank, start, oom)
-        {
-            return;
+        if let Kind::TorchOom(oom) = &kind {
+            if self.told_before(bare.rank, start, oom) {
+                return;
+            }
+            let whole = oom.reserved_unallocated.is_some() || bare.text.len() > WRAPPED_TEXT;
+            self.wrapped =
+                Some(Wrapped { text: bare.text.to_owned(), line: self.line }).filter(|_| !whole);
+        } else {
+            self.wrapped = None;
         }
         match &kind {
             Kind::Sglang(Sglang::ServerArgs(args)) | Kind::Vllm(Vllm::Args(args)) => {

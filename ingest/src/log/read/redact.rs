@@ -88,19 +88,32 @@ pub(super) fn head(text: &str, limit: usize) -> &str {
     text.get(..end).unwrap_or("")
 }
 
+/// What the words before say of the next one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Plain,
+    Secret,
+    Host,
+}
+
 fn redacted(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
-    let mut secret_next = false;
+    let mut next = Next::Plain;
     let mut rest = text;
     while !rest.is_empty() {
         let end = rest.find(is_gap).unwrap_or(rest.len());
         let (word, tail) = rest.split_at(end);
-        if secret_next && !word.is_empty() && word != "None" && word != "Bearer" {
+        if matches!(word, "" | ":" | "None" | "null") {
+            clean.push_str(word);
+        } else if next == Next::Secret && !word.eq_ignore_ascii_case("bearer") {
             clean.push_str("<secret>");
-            secret_next = false;
+        } else if next == Next::Host && !is_own_host(word) {
+            clean.push_str("<address>");
         } else {
             word_into(word, &mut clean);
-            secret_next = secret_next && word.is_empty() || names_secret(word, tail);
+        }
+        if !matches!(word, "" | ":") {
+            next = announced(word, tail);
         }
         let gap_end = tail.find(|c| !is_gap(c)).unwrap_or(tail.len());
         let (gap, tail) = tail.split_at(gap_end);
@@ -114,14 +127,10 @@ fn is_gap(c: char) -> bool {
     c.is_whitespace() || "'\"`=,;()[]{}<>|".contains(c)
 }
 
-/// Whether what follows the word is a secret: `--api-key X`, `HF_TOKEN=X`, `Bearer X`, `password: X`.
-fn names_secret(word: &str, tail: &str) -> bool {
-    let name =
-        word.trim_start_matches('-').trim_end_matches(':').to_ascii_lowercase().replace('-', "_");
-    if name == "bearer" {
-        return true;
-    }
-    let names = [
+/// Whether what follows is a secret (`--api-key X`, `HF_TOKEN=X`, `Bearer X`, `"password": X`) or names a machine
+/// (`--dist-init-addr X`, `host='X'`).
+fn announced(word: &str, tail: &str) -> Next {
+    const SECRETS: [&str; 8] = [
         "api_key",
         "apikey",
         "hf_token",
@@ -131,9 +140,21 @@ fn names_secret(word: &str, tail: &str) -> bool {
         "password",
         "secret_key",
     ];
-    let valued =
-        word.starts_with("--") || word.ends_with(':') || tail.starts_with(['=', '\'', '"']);
-    valued && names.iter().any(|end| name.ends_with(end))
+    const HOSTS: [&str; 7] =
+        ["host", "dist_init_addr", "master_addr", "hostname", "node_ip", "master_address", "addr"];
+    let name =
+        word.trim_start_matches('-').trim_end_matches(':').to_ascii_lowercase().replace('-', "_");
+    let quoted = tail.trim_start_matches(['\'', '"']).starts_with([':', '=']);
+    let valued = word.starts_with("--") || word.ends_with(':') || tail.starts_with('=') || quoted;
+    if name == "bearer" || valued && SECRETS.iter().any(|end| name.ends_with(end)) {
+        return Next::Secret;
+    }
+    let flagged = word.starts_with("--") || tail.starts_with('=');
+    if flagged && HOSTS.contains(&name.as_str()) { Next::Host } else { Next::Plain }
+}
+
+fn is_own_host(word: &str) -> bool {
+    ["0.0.0.0", "127.0.0.1", "localhost", "::"].iter().any(|own| word.starts_with(own))
 }
 
 fn word_into(word: &str, clean: &mut String) {
@@ -240,5 +261,75 @@ fn short_path(path: &str) -> String {
     if !is_path(path) {
         return path.to_owned();
     }
-    plain.trim_end_matches('/').rsplit('/').next().unwrap_or("").to_owned()
+    let mut parts = plain.trim_end_matches('/').rsplit('/');
+    let last = parts.next().unwrap_or("");
+    match parts.next() {
+        Some("home" | "Users" | "user" | "users") => "<user>".to_owned(),
+        _ => last.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clean(text: &str) -> String {
+        Redact::Yes.cut(text, 1000).into()
+    }
+
+    #[test]
+    fn secrets_go_and_what_tells_stays() {
+        for (text, expected) in [
+            ("--api-key sk-abcdefghijklmnop --tp 2", "--api-key <secret> --tp 2"),
+            ("--api-key hunter2 --tp 2", "--api-key <secret> --tp 2"),
+            ("api_key='hunter2', port=1", "api_key='<secret>', port=1"),
+            ("api_key=None, port=1", "api_key=None, port=1"),
+            ("{\"password\": \"hunter2\"}", "{\"password\": \"<secret>\"}"),
+            ("-e HF_TOKEN=hf_x -e A=1", "-e HF_TOKEN=<secret> -e A=1"),
+            ("Authorization: Bearer abc.def", "Authorization: Bearer <secret>"),
+            ("key hf_abcdefghijklmnopqrst ok", "key <secret> ok"),
+            ("AKIAIOSFODNN7EXAMPLE", "<secret>"),
+            ("s3://user:pass@bucket/x", "s3://<host>"),
+            ("see https://pytorch.org/docs/x.html", "see https://pytorch.org/docs/x.html"),
+            ("mail a.b@example.com now", "mail <mail> now"),
+            ("ip=10.1.2.3, [fe80::1:2:3]:80", "ip=<address>, [<address>]:80"),
+            ("127.0.0.1:30000 and 0.5.8.1", "127.0.0.1:30000 and <address>"),
+            (
+                "--dist-init-addr node7:5000 --host 0.0.0.0",
+                "--dist-init-addr <address> --host 0.0.0.0",
+            ),
+            ("host='box.example', tp_size=1", "host='<address>', tp_size=1"),
+            ("model orchard/Pear-8B at /v1/models", "model orchard/Pear-8B at /v1/models"),
+            ("model_path='/home/jo/m/Pear-8B'", "model_path='Pear-8B'"),
+            ("/data/hub/models--orchard--Pear/snapshots/0f", "orchard/Pear"),
+            ("in ~/x/y.py and /home/jo", "in y.py and <user>"),
+            ("C:\\Users\\jo\\m.gguf", "m.gguf"),
+            ("GPU 0 has 1/2 and/or 3", "GPU 0 has 1/2 and/or 3"),
+        ] {
+            assert_eq!(clean(text), expected);
+            assert_eq!(&*Redact::No.cut(text, 1000), text);
+        }
+    }
+
+    #[test]
+    fn paths_are_told_from_the_package_on() {
+        for (path, expected) in [
+            ("/a/lib/python3.12/site-packages/sglang/srt/x.py", "sglang/srt/x.py"),
+            ("/work/jo/sglang/python/sglang/srt/x.py", "sglang/srt/x.py"),
+            ("/usr/lib/python3.12/threading.py", "threading.py"),
+            ("C:\\Users\\jo\\x\\torch\\nn\\m.py", "torch/nn/m.py"),
+            ("/home/jo/serve/run.py", "run.py"),
+            ("indexer.py", "indexer.py"),
+            ("<frozen importlib._bootstrap>", "<frozen importlib._bootstrap>"),
+            ("...", "..."),
+        ] {
+            assert_eq!(&*Redact::Yes.path(path), expected);
+        }
+    }
+
+    #[test]
+    fn the_limit_holds_between_signs() {
+        assert_eq!(&*Redact::Yes.cut("äöü", 3), "ä");
+        assert_eq!(&*Redact::No.cut("äöü", 3), "ä");
+    }
 }

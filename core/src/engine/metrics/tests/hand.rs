@@ -12,7 +12,7 @@ fn pass(at: u64, elapsed: u64, mode: Mode, rows: &[(u64, u64, u64, bool)], used:
     };
     let batch = Batch { mode, rows: rows.iter().map(row).collect() };
     let usage = Usage { pool: 1_000, available: 1_000 - used, ..Usage::default() };
-    Told::Passed { batch, at: Nanos(at), elapsed: Nanos(elapsed), usage }
+    Told::Passed { batch, at: Nanos(at), elapsed: Nanos(elapsed), usage, beside: 0 }
 }
 
 fn admitted(request: u64, prefix: u64, extend: u64, now: u64) -> Told {

@@ -45,7 +45,8 @@ pub(super) fn live(
             idle = 0;
             let (at, elapsed) = (Nanos(now), Nanos(elapsed(&batch)));
             now += elapsed.0;
-            told.push(Told::Passed { batch, at, elapsed, usage: scheduler.usage() });
+            let (usage, beside) = (scheduler.usage(), scheduler.beside(&batch));
+            told.push(Told::Passed { batch, at, elapsed, usage, beside });
         } else {
             idle += 1;
         }

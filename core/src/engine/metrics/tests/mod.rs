@@ -9,7 +9,7 @@ use crate::{
     kv::{EvictionPolicy, Runs},
     policy::sglang::version::Version,
     sched::{
-        Batch, NewRequest, Usage,
+        Batch, Mode, NewRequest, Usage,
         sglang::{LoopKind, MixedChunk, PrefixCache, SglangConfig},
     },
     units::Bytes,
@@ -23,7 +23,7 @@ use proptest::prelude::*;
 enum Told {
     Arrived(Arrival),
     Decided(Decision, Nanos),
-    Passed { batch: Batch, at: Nanos, elapsed: Nanos, usage: Usage },
+    Passed { batch: Batch, at: Nanos, elapsed: Nanos, usage: Usage, beside: u64 },
 }
 
 /// Tells every pass by itself.
@@ -37,12 +37,13 @@ fn tell(one: &Told, step: u64, watcher: &mut dyn Watcher) {
     match one {
         Told::Arrived(arrival) => watcher.arrived(arrival),
         Told::Decided(decision, now) => watcher.decided(decision, *now),
-        Told::Passed { batch, at, elapsed, usage } => watcher.passed(&PassSeen {
+        Told::Passed { batch, at, elapsed, usage, beside } => watcher.passed(&PassSeen {
             step,
             batch,
             at: *at,
             elapsed: *elapsed,
             usage: *usage,
+            beside: *beside,
             free: Bytes::ZERO,
         }),
     }

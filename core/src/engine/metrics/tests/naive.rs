@@ -33,8 +33,10 @@ impl Naive {
                     naive.requests.insert(arrival.request.id.0, one);
                 }
                 Told::Decided(decision, now) => naive.decided(decision, now.0),
-                Told::Passed { batch, at, elapsed, usage } => {
-                    naive.passed(batch, at.0 + elapsed.0, elapsed.0, usage);
+                Told::Passed { batch, at, elapsed, usage, beside } => {
+                    let running = beside + batch.rows.len() as u64;
+                    naive.passes.push((usage.used(), usage.pool, running, elapsed.0));
+                    naive.passed(batch, at.0 + elapsed.0);
                 }
             }
         }
@@ -74,10 +76,7 @@ impl Naive {
         }
     }
 
-    fn passed(&mut self, batch: &Batch, end: u64, elapsed: u64, usage: &Usage) {
-        let others = if batch.mode == Mode::Prefill { usage.running } else { 0 };
-        let running = others + batch.rows.len() as u64;
-        self.passes.push((usage.used(), usage.pool, running, elapsed));
+    fn passed(&mut self, batch: &Batch, end: u64) {
         for row in &batch.rows {
             let one = self.of_request(row.request);
             let positions = row.prefix..row.prefix + row.extend;

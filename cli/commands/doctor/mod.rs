@@ -1,5 +1,10 @@
 //! `doctor`: what this machine has, who holds it, and what each backend can do here.
 
+mod relaunch;
+mod schema;
+
+pub use schema::before_relaunch as relaunch_schema;
+
 use crate::{
     args::{DoctorArgs, Format},
     exit::{self, Failure},
@@ -27,13 +32,16 @@ const SMI_LIMIT: Duration = Duration::from_secs(10);
 
 /// Reads the machine; changes nothing. Exit 3 when `--cuda` is asked for and no device answers.
 pub fn doctor(args: &DoctorArgs, format: Format, output: &Output) -> Result<u8, Failure> {
+    if args.before_relaunch {
+        return relaunch::before_relaunch(args, format, output);
+    }
     let found = Found {
         host: read_host().map_err(|error| error.to_string()),
         smi: nvidia_smi::run(SMI_LIMIT).map_err(|error| error.to_string()),
         cuda: args.cuda.then(probe),
     };
     let text = match format {
-        Format::Human | Format::Md | Format::Csv => human(&found, output),
+        Format::Human | Format::Md | Format::Csv | Format::Sarif => human(&found, output),
         Format::Json => format!("{:#}\n", machine(&found)),
         Format::Jsonl => format!("{}\n", machine(&found)),
     };

@@ -48,6 +48,14 @@ pub(crate) struct Logged {
     pub tokens: Option<At<u64>>,
     /// Prefill chunk in force.
     pub chunk: Option<At<i64>>,
+    /// Longest sequence.
+    pub context: Option<At<u64>>,
+    /// K and V, or the whole of a latent pool, of each rank.
+    pub kv: ByRank<Amount>,
+    /// Tokens of that pool of each rank.
+    pub kv_tokens: ByRank<u64>,
+    /// vLLM: requests of the longest length that fit.
+    pub concurrency: Option<At<f64>>,
     /// Requests that may run.
     pub running: Option<At<u64>>,
     /// Blocks on the device (vLLM V0).
@@ -58,6 +66,8 @@ pub(crate) struct Logged {
     pub total: Option<At<Amount>>,
     /// vLLM: free at its first snapshot.
     pub free_at_start: Option<At<Amount>>,
+    /// vLLM: the fraction in force.
+    pub utilization: Option<At<f64>>,
     /// vLLM: growth outside of PyTorch.
     pub non_torch: Option<At<Amount>>,
     /// vLLM: peak of the profile run.
@@ -115,6 +125,14 @@ impl Logged {
                     first(&mut self.weights, event, rank, *usage);
                 }
             }
+            Sglang::KvAllocated { label: None, tokens, k: Some(k), v, .. } => {
+                sized.insert(rank);
+                first(&mut self.kv, event, rank, v.map_or(*k, |v| *k + v));
+                if let Some(tokens) = tokens {
+                    first(&mut self.kv_tokens, event, rank, *tokens);
+                    self.tokens = self.tokens.or(Some(At::new(event, *tokens)));
+                }
+            }
             Sglang::KvAllocated { .. }
             | Sglang::MambaAllocated { .. }
             | Sglang::WindowPool { .. } => {
@@ -136,9 +154,11 @@ impl Logged {
                 max_total_num_tokens,
                 chunked_prefill_size,
                 max_running_requests,
+                context_len,
                 available_gpu_mem,
                 ..
             } => {
+                self.context = context_len.map(|n| At::new(event, n));
                 self.tokens = Some(At::new(event, *max_total_num_tokens));
                 self.chunk = chunked_prefill_size.map(|chunk| At::new(event, chunk));
                 self.running = max_running_requests.map(|n| At::new(event, n));
@@ -159,11 +179,15 @@ impl Logged {
         let at = |value: &Amount| At::new(event, *value);
         match line {
             Vllm::LoadEnd { weights } => last(&mut self.weights, event, rank, *weights),
-            Vllm::FreeAtStart { free, total, .. } => {
+            Vllm::FreeAtStart { free, total, utilization, .. } => {
+                self.utilization = utilization.map(|fraction| At::new(event, fraction));
                 self.free_at_start = Some(at(free));
                 self.total = Some(at(total));
             }
-            Vllm::Budget { total, .. } => self.total = Some(at(total)),
+            Vllm::Budget { total, utilization, .. } => {
+                self.total = Some(at(total));
+                self.utilization = Some(At::new(event, *utilization));
+            }
             Vllm::Profile {
                 weights, non_torch, activation_peak, kv, peak_torch, total, ..
             } => {
@@ -191,6 +215,10 @@ impl Logged {
             }
             Vllm::AvailableKv { amount } => last(&mut self.available_kv, event, rank, *amount),
             Vllm::KvTokens { tokens, .. } => self.tokens = Some(At::new(event, *tokens)),
+            Vllm::Concurrency { tokens, times } => {
+                self.context = Some(At::new(event, *tokens));
+                self.concurrency = Some(At::new(event, *times));
+            }
             Vllm::Blocks { gpu, .. } => self.blocks = Some(At::new(event, *gpu)),
             Vllm::GraphEstimate { amount } => self.graph_estimate = Some(at(amount)),
             Vllm::CaptureEnd { took: Some(took) } => last(&mut self.graphs, event, rank, *took),

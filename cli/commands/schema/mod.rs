@@ -1,6 +1,8 @@
 //! `schema`: JSON schemas of what is read and written. Results always have all of their keys; what
 //! does not apply is null.
 
+mod diagnosis;
+
 use crate::{
     args::{SchemaArgs, SchemaOf},
     exit::{self, Failure},
@@ -14,9 +16,14 @@ pub fn schema(args: &SchemaArgs, output: &Output) -> Result<u8, Failure> {
     let schema = match args.of {
         SchemaOf::Scenario => plimsoll_replay::scenario::json_schema(),
         SchemaOf::Plan => document(plan()),
+        SchemaOf::Diagnosis => document(diagnosis::diagnosis()),
+        SchemaOf::Explain => document(diagnosis::explain()),
         SchemaOf::Run => document(run()),
         SchemaOf::Workload => document(workload()),
         SchemaOf::Doctor => document(doctor()),
+        SchemaOf::BeforeRelaunch => document(super::doctor::relaunch_schema()),
+        SchemaOf::Watch => document(super::watch::schema::summary()),
+        SchemaOf::WatchRecording => document(super::watch::schema::line()),
         SchemaOf::Replay => document(replay()),
         SchemaOf::Diff => document(diff()),
     };
@@ -30,7 +37,7 @@ fn document(mut schema: Value) -> Value {
 }
 
 /// An object with these keys, all of them and no others.
-fn object(properties: Value) -> Value {
+pub(super) fn object(properties: Value) -> Value {
     let keys: Vec<String> =
         properties.as_object().map(|map| map.keys().cloned().collect()).unwrap_or_default();
     json!({
@@ -41,37 +48,37 @@ fn object(properties: Value) -> Value {
     })
 }
 
-fn map_of(value: Value) -> Value {
+pub(super) fn map_of(value: Value) -> Value {
     json!({ "type": "object", "additionalProperties": value })
 }
 
-fn list_of(items: Value) -> Value {
+pub(super) fn list_of(items: Value) -> Value {
     json!({ "type": "array", "items": items })
 }
 
-fn or_null(schema: Value) -> Value {
+pub(super) fn or_null(schema: Value) -> Value {
     json!({ "anyOf": [schema, { "type": "null" }] })
 }
 
-fn text() -> Value {
+pub(super) fn text() -> Value {
     json!({ "type": "string" })
 }
 
-fn truth() -> Value {
+pub(super) fn truth() -> Value {
     json!({ "type": "boolean" })
 }
 
 /// Bytes or tokens.
-fn whole() -> Value {
+pub(super) fn whole() -> Value {
     json!({ "type": "integer", "minimum": 0 })
 }
 
 /// Bytes below zero are over the line.
-fn signed() -> Value {
+pub(super) fn signed() -> Value {
     json!({ "type": "integer" })
 }
 
-fn number() -> Value {
+pub(super) fn number() -> Value {
     json!({ "type": "number" })
 }
 

@@ -1,0 +1,1 @@
+//! `diagnose` as its users run it.
