@@ -267,6 +267,14 @@ pub struct DiagnoseArgs {
     /// Show lines as they stand, with paths, keys and addresses.
     #[arg(long)]
     pub no_redact: bool,
+    /// Write scenario files into this folder: `crash.yaml` dies as the log did, `fixed.yaml` lives. Both are
+    /// run before they are claimed.
+    #[arg(long, value_name = "DIR")]
+    pub emit_scenario: Option<PathBuf>,
+    /// Lay a plan beside the log: the JSON of `plan`, a scenario, or a recording of `run`. Says where reality
+    /// first left it.
+    #[arg(long, value_name = "PLAN")]
+    pub against: Option<PathBuf>,
     /// Show every finding and every line in full.
     #[arg(long)]
     pub all: bool,

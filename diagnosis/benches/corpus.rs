@@ -7,6 +7,8 @@ mod score;
 
 use std::{env, path::Path, process::ExitCode};
 
+use plimsoll_diagnosis::Finding;
+
 fn main() -> ExitCode {
     let mut words = env::args().skip(1).filter(|word| !word.starts_with("--"));
     let Some(folder) = words.next() else {
@@ -24,9 +26,41 @@ fn main() -> ExitCode {
         None => println!("{score}"),
         Some(id) => {
             for judged in score.judged.iter().filter(|judged| judged.id() == id) {
-                println!("{judged}\n{:#?}", judged.findings);
+                println!("{judged}");
+                judged.findings.iter().for_each(tell);
             }
         }
     }
     ExitCode::SUCCESS
+}
+
+/// A finding as plain lines.
+fn tell(finding: &Finding) {
+    let Finding { code, level, cause, also, phase, confidence, weight, fraction, feasible, .. } =
+        finding;
+    println!(
+        "\n{level} {code} {cause} ({confidence}, {weight}) in {phase}; fraction {fraction} {feasible:?}; also {also:?}"
+    );
+    println!("  {}\n  {}", finding.headline, finding.because);
+    finding.arithmetic.iter().for_each(|line| println!("  = {line}"));
+    for line in &finding.evidence {
+        println!("  {}: {}", line.line, line.text);
+    }
+    for lever in &finding.help {
+        let value = lever.value.as_deref().unwrap_or("");
+        println!(
+            "  + {} {} {value}: {}",
+            lever.change,
+            lever.flag,
+            lever.gives.as_deref().unwrap_or("")
+        );
+    }
+    for flag in &finding.no_help {
+        println!(
+            "  - {} {}: {}",
+            flag.change.map_or("", |change| change.name()),
+            flag.flag,
+            flag.why
+        );
+    }
 }

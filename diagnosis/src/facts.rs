@@ -79,6 +79,7 @@ impl Case {
             Kind::Vllm(Vllm::FreeAtStart { total, .. } | Vllm::Budget { total, .. }) => {
                 Some(*total)
             }
+            Kind::Vllm(Vllm::Usage { total, .. } | Vllm::Profile { total, .. }) => *total,
             _ => None,
         });
         printed.filter(|total| total.bytes > 0).or_else(|| {
@@ -148,6 +149,11 @@ fn vllm_ends(line: &Vllm) -> bool {
             | Vllm::NoBlocks
             | Vllm::OneRequestTooLong { .. }
             | Vllm::LongerThanPool { .. }
+            | Vllm::AutoFitFailed
+            | Vllm::ModelLenTooLarge { .. }
+            | Vllm::MambaBlocks { .. }
+            | Vllm::SegmentsRefused
+            | Vllm::WorkspaceLocked { .. }
             | Vllm::FreeGrewWhileProfiling { .. }
             | Vllm::SamplerWarmup { .. }
             | Vllm::NoSwapSpace

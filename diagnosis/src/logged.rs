@@ -54,6 +54,10 @@ pub(crate) struct Logged {
     pub kv: ByRank<Amount>,
     /// Tokens of that pool of each rank.
     pub kv_tokens: ByRank<u64>,
+    /// vLLM: the longest request that would fit, as a refused start says.
+    pub longest: Option<At<u64>>,
+    /// vLLM: what a request of the longest length needs, and that length, as a refused start says.
+    pub request: Option<(Amount, u64)>,
     /// vLLM: requests of the longest length that fit.
     pub concurrency: Option<At<f64>>,
     /// Requests that may run.
@@ -213,6 +217,14 @@ impl Logged {
                 self.activation_peak = activation_peak.as_ref().map(at).or(self.activation_peak);
                 self.non_torch = non_torch.as_ref().map(at).or(self.non_torch);
             }
+            Vllm::OneRequestTooLong { available, estimated, needed, max_model_len } => {
+                self.request = needed.zip(*max_model_len).filter(|(_, length)| *length > 0);
+                if let Some(available) = available {
+                    first(&mut self.available_kv, event, rank, *available);
+                }
+                self.longest = estimated.map(|tokens| At::new(event, tokens));
+            }
+            Vllm::LongerThanPool { tokens, .. } => self.longest = Some(At::new(event, *tokens)),
             Vllm::AvailableKv { amount } => last(&mut self.available_kv, event, rank, *amount),
             Vllm::KvTokens { tokens, .. } => self.tokens = Some(At::new(event, *tokens)),
             Vllm::Concurrency { tokens, times } => {

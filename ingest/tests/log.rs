@@ -2,7 +2,9 @@
 
 use std::io::{BufReader, Read};
 
-use plimsoll_ingest::log::{Amount, Event, Input, Kind, Log, Redact, read, read_text};
+use plimsoll_ingest::log::{
+    Amount, Event, Input, Kind, Log, Rank, Redact, Server, read, read_text,
+};
 
 const LOGS: [(&str, &str); 4] = [
     ("sglang_0_4_6", include_str!("logs/sglang-0.4.6-prefill.log")),
@@ -20,9 +22,11 @@ fn read_bytes(bytes: &[u8]) -> Log {
 /// What a log says, in words that fit a line each.
 fn facts(log: &Log) -> String {
     let mut text = format!(
-        "{:?} {:?}, {} starts, {} lines, ranks [{}]\ncommand {:?}\ndevices {:?}\nodd {:?}\n",
+        "{:?} {:?} ({} to {}), {} starts, {} lines, ranks [{}]\ncommand {:?}\ndevices {:?}\nodd {:?}\n",
         log.server,
         log.version,
+        log.releases.since.map_or("…".to_owned(), |v| v.to_string()),
+        log.releases.before.map_or("…".to_owned(), |v| format!("before {v}")),
         log.starts,
         log.lines,
         log.ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
@@ -266,4 +270,80 @@ Of the allocated memory 44.10 GiB is allocated by PyTorch, and 210.00 MiB is res
     assert_eq!(oom.capacity, Some(Amount::gib(47.40, 2)));
     assert_eq!(oom.allocated, Some(Amount::gib(44.10, 2)));
     assert!(oom.reserved_unallocated.is_some());
+}
+
+#[test]
+fn the_wording_tells_the_release() {
+    let since = |text: &str, minor, patch| read_text(text).releases.since(minor, patch);
+    let new = "Memory baseline taken. mem usage=1.10 GB";
+    assert_eq!(since(new, 5, 14), Some(true));
+    assert_eq!(since(new, 5, 22), None);
+    let old = "Init torch distributed ends. mem usage=1.10 GB";
+    assert_eq!(since(old, 5, 14), Some(false));
+    assert_eq!(since(old, 5, 2), None);
+    // A shortened line looks old; the newer wording counts.
+    assert_eq!(since(&format!("{old}\n{new}"), 5, 14), Some(true));
+    assert_eq!(since("Load weight begin. avail mem=3.00 GB", 5, 14), None);
+    // By an argument: 0.5.5 has it, 0.5.2 has not.
+    assert_eq!(since("ServerArgs(abort_on_priority_when_disabled=False)", 5, 3), Some(true));
+}
+
+#[test]
+fn interleaved_tracebacks_of_workers_keep_their_frames() {
+    let head = |rank: u32| {
+        format!("(VllmWorker rank={rank} pid=7{rank}) ERROR 05-06 10:00:00 [executor.py:470] ")
+    };
+    let mut text = String::new();
+    for part in 0..4 {
+        for rank in [1, 0] {
+            text += &head(rank);
+            text += &match part {
+                0 => "Traceback (most recent call last):".to_owned(),
+                1 => format!(
+                    "  File \"/opt/lib/site-packages/vllm/v1/worker/f{rank}.py\", line 1{rank}, in step"
+                ),
+                2 => format!("    self.run({rank})"),
+                _ => format!(
+                    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {}.00 MiB. GPU {rank}",
+                    rank + 2
+                ),
+            };
+            text.push('\n');
+        }
+    }
+    let log = read_text(&text);
+    assert_eq!(log.events.len(), 2);
+    for event in &log.events {
+        let rank = event.rank.worker.unwrap();
+        let Kind::TorchOom(oom) = &event.kind else { panic!("{event:?}") };
+        assert_eq!(oom.device, Some(rank));
+        assert_eq!(&*oom.frames[0].file, format!("vllm/v1/worker/f{rank}.py"));
+        assert_eq!(oom.frames[0].code.as_deref(), Some(&*format!("self.run({rank})")));
+    }
+    assert_eq!(log.server, Some(Server::Vllm));
+}
+
+#[test]
+fn workers_without_numbers_are_told_apart_by_their_processes() {
+    let text = "\
+(RayWorkerWrapper pid=31, ip=10.0.0.1) INFO 05-06 10:00:00 [gpu_worker.py:9] Available KV cache memory: 3.00 GiB
+(RayWorkerWrapper pid=77, ip=10.0.0.2) INFO 05-06 10:00:00 [gpu_worker.py:9] Available KV cache memory: 2.00 GiB
+(RayWorkerWrapper pid=31, ip=10.0.0.1) INFO 05-06 10:00:02 [gpu_worker.py:9] Available KV cache memory: 3.50 GiB
+";
+    let ranks: Vec<_> = read_text(text).events.iter().map(|event| event.rank.worker).collect();
+    assert_eq!(ranks, [Some(0), Some(1), Some(0)]);
+}
+
+#[test]
+fn a_serving_server_is_counted() {
+    let log = read_text(LOGS[0].1);
+    let of_rank = &log.activity[&(0, Rank::tp(0))];
+    assert_eq!((of_rank.running.count, of_rank.held_tokens.last), (5, 11_200.0));
+    assert_eq!((of_rank.prefill_tokens_sum, of_rank.cached_tokens_sum), (2055, 512));
+    assert_eq!((of_rank.usage.most, of_rank.usage.most_line), (0.31, 25));
+    assert_eq!(of_rank.lines, Some((17, 25)));
+    let of_main = &log.activity[&(0, Rank::NONE)];
+    assert_eq!((of_main.answered, of_main.probes), (3, 1));
+    let retracted = &read_text(LOGS[1].1).activity[&(0, Rank::tp(0))];
+    assert_eq!((retracted.retractions, retracted.retracted_requests), (2, 3));
 }

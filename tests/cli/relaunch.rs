@@ -25,7 +25,7 @@ impl Machine {
              MemAvailable: 80000000 kB\nMlocked: 9000000 kB\nUnevictable: 8000000 kB\n",
         );
         machine.file("proc/self/cgroup", "0::/\n");
-        machine.process(1, 0, 'S', "systemd", &["/sbin/init"], &[]);
+        machine.process((1, 0), 'S', "systemd", &["/sbin/init"], &[]);
         machine
     }
 
@@ -37,8 +37,7 @@ impl Machine {
 
     fn process(
         &self,
-        pid: u32,
-        parent: u32,
+        (pid, parent): (u32, u32),
         state: char,
         name: &str,
         words: &[&str],
@@ -84,33 +83,29 @@ const FREE: &str = "0, Made-up Card, 81920, 81000, 300\n1, Made-up Card, 81920, 
 fn crashed(name: &str) -> Machine {
     let machine = Machine::new(name);
     machine.process(
-        4001,
-        1,
+        (4001, 1),
         'S',
         "sglang::schedul",
         &["sglang::scheduler_TP0"],
         &["/dev/nvidia0", "/dev/nvidia-uvm", "/dev/shm/psm_held"],
     );
-    machine.process(4002, 77, 'Z', "sglang::schedul", &[], &[]);
+    machine.process((4002, 77), 'Z', "sglang::schedul", &[], &[]);
     machine.process(
-        77,
-        1,
+        (77, 1),
         'S',
         "supervisor",
         &["/home/somebody/supervisor", "--token=sk-secret"],
         &[],
     );
     machine.process(
-        4003,
-        4000,
+        (4003, 4000),
         'D',
         "VLLM::EngineCor",
         &["VLLM::EngineCore_DP0"],
         &["/dev/nvidia1"],
     );
     machine.process(
-        4000,
-        1,
+        (4000, 1),
         'S',
         "python3",
         &[
@@ -123,16 +118,14 @@ fn crashed(name: &str) -> Machine {
         &["socket:[555]"],
     );
     machine.process(
-        5000,
-        1,
+        (5000, 1),
         'S',
         "train",
         &["/home/somebody/train", "--password", "sk-secret"],
         &["/dev/nvidia1", "/dev/nvidia-uvm"],
     );
     machine.process(
-        6000,
-        1,
+        (6000, 1),
         'S',
         "nv-hostengine",
         &["nv-hostengine"],
@@ -212,7 +205,7 @@ fn a_machine_at_its_baseline_is_clear() {
     let machine = Machine::new("clear");
     machine.smi(FREE, "");
     machine.file("dev/shm/sem.mp-x", "x");
-    machine.process(300, 1, 'S', "Xorg", &["/usr/bin/Xorg"], &["/dev/nvidia0"]);
+    machine.process((300, 1), 'S', "Xorg", &["/usr/bin/Xorg"], &["/dev/nvidia0"]);
     for more in [&[][..], &["--baseline", "79GiB"], &["--port", "30000"]] {
         let shown = machine.doctor(more);
         assert_eq!(shown.code, 0, "{more:?}: {}{}", shown.stdout, shown.stderr);
@@ -247,7 +240,7 @@ fn amd_devices_are_read_from_their_driver() {
     let machine = Machine::new("amd");
     machine.file("sys/class/drm/card1/device/mem_info_vram_total", "206141652992\n");
     machine.file("sys/class/drm/card1/device/mem_info_vram_used", "150000000000\n");
-    machine.process(4001, 1, 'S', "llama-server", &["llama-server"], &["/dev/kfd"]);
+    machine.process((4001, 1), 'S', "llama-server", &["llama-server"], &["/dev/kfd"]);
     let shown = machine.doctor(&[]);
     assert_eq!(shown.code, 1, "{}", shown.stderr);
     assert!(shown.stdout.contains("llama-server (pid 4001) still runs, holds an AMD device"));

@@ -1,7 +1,11 @@
 //! `diagnose`: what happened to a server, from its log, and what to set.
 
+mod extra;
 mod input;
 mod launch;
+
+pub use extra::{Emission, Written};
+pub use launch::Typed;
 
 use crate::{
     args::{DiagnoseArgs, Format, ServerName},
@@ -11,9 +15,10 @@ use crate::{
     render::diagnosis::{self as render, Detail, View},
 };
 use input::Input;
-pub use launch::Typed;
+use plimsoll_catalog::devices;
 use plimsoll_diagnosis::{Asked, Case, Level};
-use plimsoll_ingest::log::Server;
+use plimsoll_ingest::{launch::Launch, log::Server};
+use plimsoll_replay::assemble::{ModelAsk, find_model};
 
 /// Diagnoses the logs of one server.
 pub fn diagnose(args: &DiagnoseArgs, format: Format, output: &Output) -> Result<u8, Failure> {
@@ -45,6 +50,7 @@ pub fn diagnose(args: &DiagnoseArgs, format: Format, output: &Output) -> Result<
             }
         },
     };
+    known(args, launch.as_ref())?;
     let asked = Asked {
         device: args.device.clone(),
         model: args.model.clone(),
@@ -56,7 +62,19 @@ pub fn diagnose(args: &DiagnoseArgs, format: Format, output: &Output) -> Result<
     let Input { log, names, .. } = input;
     let case = Case { log, launch, asked };
     let report = plimsoll_diagnosis::diagnose(&case);
+    let comparison = args.against.as_ref().map(|path| extra::compare(&case, path)).transpose()?;
+    let emission = args
+        .emit_scenario
+        .as_ref()
+        .map(|folder| extra::emit(&case, &report.findings, typed.as_ref(), version, folder));
+    // What could not be written does not hide what was found.
+    let (emission, failed) = match emission.transpose() {
+        Ok(emission) => (emission, None),
+        Err(failure) => (None, Some(failure)),
+    };
     let view = View {
+        comparison: comparison.as_ref(),
+        emission: emission.as_ref(),
         report: &report,
         case: &case,
         names: &names,
@@ -70,7 +88,27 @@ pub fn diagnose(args: &DiagnoseArgs, format: Format, output: &Output) -> Result<
         Format::Md => render::markdown(&view),
         Format::Sarif => format!("{:#}\n", render::sarif(&view)),
     })?;
+    if let Some(failure) = failed {
+        return Err(failure);
+    }
     Ok(if report.level() == Some(Level::Error) { exit::FAILED } else { exit::OK })
+}
+
+/// A device and a model that are named must be there.
+fn known(args: &DiagnoseArgs, launch: Option<&Launch>) -> Result<(), Failure> {
+    if let Some(name) = &args.device {
+        devices::find(name).map_err(|error| {
+            let all = "`plimsoll plan --device list` prints them all";
+            Failure::input(format!("--device {name}: {error}; {all}"))
+        })?;
+    }
+    if let (Some(name), Some(launch)) = (&args.model, launch) {
+        let mut ask = ModelAsk::of_launch(&launch.engine);
+        ask.name = Some(name.clone());
+        find_model(&ask, &launch.engine, &super::plan::places())
+            .map_err(|error| Failure::input(format!("--model: {error}")))?;
+    }
+    Ok(())
 }
 
 const fn server_of(name: ServerName) -> Server {

@@ -36,7 +36,7 @@ pub fn before_relaunch(args: &DoctorArgs, format: Format, output: &Output) -> Re
     }
     let judgement = judge(&facts);
     let text = match format {
-        Format::Human | Format::Md | Format::Csv => {
+        Format::Human | Format::Md | Format::Csv | Format::Sarif => {
             render::relaunch::human(&facts, &judgement, output)
         }
         Format::Json => format!("{:#}\n", render::relaunch::json(&facts, &judgement)),

@@ -1,6 +1,6 @@
 //! Schemas of `diagnose` and `explain`.
 
-use super::{list_of, map_of, number, object, or_null, signed, text, whole};
+use super::{list_of, map_of, number, object, or_null, signed, text, truth, whole};
 use plimsoll_diagnosis::{
     Cause, Confidence, Direction, Level, Move, Phase, codes::CODES, pages::PageKind,
 };
@@ -40,7 +40,39 @@ pub(super) fn diagnosis() -> Value {
         }))),
         "command": or_null(text()),
         "missing": list_of(text()),
+        "against": or_null(against()),
+        "emitted": or_null(emitted()),
     }))
+}
+
+fn against() -> Value {
+    let value = || json!({ "anyOf": [signed(), number(), text()] });
+    let span = || object(json!({ "low": value(), "mid": value(), "high": value() }));
+    let row = object(json!({
+        "name": text(),
+        "stage": text(),
+        "unit": { "enum": ["bytes", "count", "number", "text"] },
+        "planned": or_null(span()),
+        "logged": or_null(object(json!({ "value": span(), "place": text() }))),
+        "difference": or_null(value()),
+        "agrees": { "enum": ["within", "outside", "unknown"] },
+    }));
+    let departure = object(json!({ "name": text(), "stage": text(), "says": text() }));
+    object(json!({
+        "kind": { "enum": ["plan", "scenario", "recording"] },
+        "rows": list_of(row),
+        "departure": or_null(departure),
+    }))
+}
+
+fn emitted() -> Value {
+    let file = object(json!({
+        "path": text(),
+        "shows": text(),
+        "claimed": truth(),
+        "differs": list_of(text()),
+    }));
+    object(json!({ "files": list_of(file), "unfixed": or_null(text()) }))
 }
 
 fn log() -> Value {
@@ -98,7 +130,7 @@ fn rank() -> Value {
     }));
     let stage = object(json!({
         "stage": text(),
-        "whole": { "enum": ["capacity", "free_before_load", "budget"] },
+        "whole": text(),
         "interval": amount(),
         "rows": list_of(row),
         "closes_to": or_null(amount()),

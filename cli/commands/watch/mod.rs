@@ -166,7 +166,7 @@ fn show(
     let text = match format {
         Format::Json => format!("{:#}\n", render::watch::json(header, summary, &advice)),
         Format::Jsonl => format!("{}\n", render::watch::json(header, summary, &advice)),
-        Format::Human | Format::Csv | Format::Md => {
+        Format::Human | Format::Csv | Format::Md | Format::Sarif => {
             render::watch::human(header, summary, &advice, output)
         }
     };

@@ -14,12 +14,12 @@ pub(super) fn human(view: &View<'_>, output: &Output) -> String {
     let Some((first, others)) = view.report.findings.split_first() else { return out };
     let word = output.paint(Tone::Dim, "seen:");
     for line in view.shown(&first.evidence, 4) {
-        let text = shorten(line.text.trim(), room(view, line, output.width()));
+        let text = shorten(&plain(&line.text), room(view, line, output.width()));
         let _ = writeln!(out, "{word} {}  {text}", view.place(line.file, line.line));
     }
     for finding in view.shown(others, 3) {
         let level = output.paint(tone(finding.level), finding.level.name());
-        let line = format!("also: {level}: {} ({})", finding.headline, finding.code);
+        let line = format!("also: {level}: {} ({})", plain(&finding.headline), finding.code);
         let _ = writeln!(out, "{}", wrap(&line, output.width(), 6));
     }
     let shown = view.shown(others, 3).len();
@@ -27,6 +27,12 @@ pub(super) fn human(view: &View<'_>, output: &Output) -> String {
         let _ = writeln!(out, "also: {} more with --all", others.len() - shown);
     }
     out
+}
+
+/// A line of a log as one line of a terminal: control characters are blanks.
+pub(super) fn plain(text: &str) -> String {
+    let blank = |c: char| if c.is_control() { ' ' } else { c };
+    text.trim().chars().map(blank).collect()
 }
 
 /// Columns that are left for the text of a line.
@@ -50,6 +56,11 @@ pub(super) fn shorten(text: &str, room: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_of_a_log_reaches_the_terminal_as_a_command() {
+        assert_eq!(plain("\u{1b}[31mred\u{7} \ttab\n"), "[31mred   tab");
+    }
 
     #[test]
     fn a_line_keeps_its_beginning() {

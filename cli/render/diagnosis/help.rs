@@ -6,6 +6,7 @@ use crate::{
     render::text::wrap,
 };
 use plimsoll_diagnosis::{Lever, Move, NoHelp};
+use plimsoll_ingest::launch::is_switch;
 use std::fmt::Write as _;
 
 /// For people: wrapped, and the command on a line of its own so that it can be copied.
@@ -42,7 +43,7 @@ pub(super) fn change(lever: &Lever) -> String {
             variable(value)
         }
         (Move::Set | Move::Raise | Move::Lower, Some(value)) => format!("pass {flag} {value}"),
-        (Move::Set, None) if flag.starts_with('-') => format!("pass {flag}"),
+        (Move::Set, None) if flag.starts_with('-') => format!("set {flag}"),
         (Move::Set, None) => flag.clone(),
         (Move::Raise, None) => format!("raise {flag}"),
         (Move::Lower, None) => format!("lower {flag}"),
@@ -72,8 +73,12 @@ pub(super) fn no_help(no: &NoHelp) -> String {
 /// The command with the first lever that it can take.
 pub(super) fn command(view: &View<'_>) -> Option<String> {
     let typed = view.typed?;
+    let engine = view.case.launch.as_ref()?.engine.engine();
     let flags = view.first()?.help.iter().filter(|lever| lever.flag.starts_with("--"));
-    let set = flags.filter(|lever| lever.change == Move::Set || lever.value.is_some());
+    let set = flags.filter(|lever| {
+        let alone = lever.change == Move::Set && is_switch(engine, &lever.flag);
+        lever.change != Move::Unset && (lever.value.is_some() || alone)
+    });
     let mut changed = set.filter_map(|lever| typed.changed(&lever.flag, lever.value.as_deref()));
     changed.next().map(|typed| typed.text())
 }

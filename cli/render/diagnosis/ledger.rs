@@ -3,7 +3,7 @@
 use super::{Detail, View, evidence::shorten};
 use crate::render::table::{Align, Table};
 use plimsoll_core::{memory::ledger::Account, units::GIB};
-use plimsoll_diagnosis::reconstruct::{RankLedger, Row, Source, Stage, StageLedger, Whole};
+use plimsoll_diagnosis::reconstruct::{RankLedger, Row, Source, Stage, StageLedger};
 use plimsoll_ingest::log::Amount;
 
 /// The ledgers that are shown, of the rank that decides: the one that tells most, or every stage.
@@ -64,14 +64,9 @@ pub(super) fn table(view: &View<'_>, rank: &RankLedger, stage: &StageLedger) -> 
             source(view, &row.source),
         ]);
     }
-    let whole = match stage.whole {
-        Whole::Capacity => "capacity",
-        Whole::FreeBeforeLoad => "free before loading",
-        Whole::Budget => "the utilization's budget",
-    };
     let closes = stage.closes_to.map(|rest| format!("closes to {} GiB", gib(rest)));
     table.row(vec![
-        whole.to_owned(),
+        stage.whole.name().replace('_', " "),
         gib(stage.bytes),
         interval(stage.bytes),
         closes.unwrap_or_default(),
@@ -79,17 +74,19 @@ pub(super) fn table(view: &View<'_>, rank: &RankLedger, stage: &StageLedger) -> 
     table
 }
 
-/// The detail says more than the account, but not what does not add up.
+/// The detail says more than the account, unless it goes on from it.
 fn name(row: &Row) -> String {
     let label = row.account.label();
-    match (row.account, row.detail) {
-        (Account::Unaccounted, Some(detail)) => format!("{label}: {detail}"),
-        (_, detail) => detail.unwrap_or(label).to_owned(),
+    match row.detail {
+        Some(detail) if row.account == Account::Unaccounted => format!("{label}: {detail}"),
+        Some(detail) if detail.starts_with("and ") => format!("{label} {detail}"),
+        detail => detail.unwrap_or(label).to_owned(),
     }
 }
 
 fn gib(amount: Amount) -> String {
-    format!("{:.2}", amount.as_gib())
+    let text = format!("{:.2}", amount.as_gib());
+    if text == "-0.00" { "0.00".to_owned() } else { text }
 }
 
 /// An interval wider than what two printed decimals leave open.

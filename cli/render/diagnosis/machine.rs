@@ -1,6 +1,6 @@
 //! A diagnosis for machines. Every key is always there; what the log does not give is null.
 
-use super::{View, help};
+use super::{View, extra, help};
 use plimsoll_diagnosis::{
     Capacity, Evidence, Finding, Relaunch, Value as Number,
     reconstruct::{AtFraction, RankLedger, Row, Source, StageLedger, WhatIf},
@@ -30,6 +30,8 @@ pub fn machine(view: &View<'_>) -> Value {
         "relaunch": report.relaunch.as_ref().map(relaunch),
         "command": help::command(view),
         "missing": report.missing,
+        "against": extra::comparison(view),
+        "emitted": extra::emission(view),
     })
 }
 

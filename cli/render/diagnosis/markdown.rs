@@ -1,6 +1,6 @@
 //! A diagnosis as Markdown, to be pasted into an issue.
 
-use super::{View, help, ledger, word, words};
+use super::{View, evidence::plain, extra, help, ledger, word, words};
 use std::fmt::Write as _;
 
 /// Verdict, ledger, reasons, what to set, evidence, other findings.
@@ -30,6 +30,7 @@ pub fn markdown(view: &View<'_>) -> String {
         let _ = write!(out, "\n```sh\n{command}\n```\n");
     }
     out.push_str(&evidence(view));
+    out.push_str(&extra::markdown(view));
     for (word, line) in words::remarks(view) {
         let _ = writeln!(out, "- {word}: {line}");
     }
@@ -43,7 +44,7 @@ fn evidence(view: &View<'_>) -> String {
     if !first.evidence.is_empty() {
         let lines = first.evidence.iter();
         let lines: String = lines
-            .map(|line| format!("{}  {}\n", view.place(line.file, line.line), line.text.trim()))
+            .map(|line| format!("{}  {}\n", view.place(line.file, line.line), plain(&line.text)))
             .collect();
         let fence = fence(&lines);
         let _ = write!(out, "\n{fence}\n{lines}{fence}\n\n");

@@ -2,6 +2,7 @@
 //! set; then the lines that it rests on.
 
 mod evidence;
+mod extra;
 mod help;
 mod ledger;
 mod machine;
@@ -15,10 +16,10 @@ pub use sarif::sarif;
 
 use super::text::wrap;
 use crate::{
-    commands::diagnose::Typed,
+    commands::diagnose::{Emission, Typed},
     output::{Output, Tone},
 };
-use plimsoll_diagnosis::{Case, Finding, Level, Report};
+use plimsoll_diagnosis::{Case, Finding, Level, Report, against::Comparison};
 use std::fmt::Write as _;
 
 /// What is shown.
@@ -31,6 +32,10 @@ pub struct View<'a> {
     pub names: &'a [String],
     /// The command, as typed.
     pub typed: Option<&'a Typed>,
+    /// A plan laid beside the log, when one was asked for.
+    pub comparison: Option<&'a Comparison>,
+    /// Scenario files that were written, when they were asked for.
+    pub emission: Option<&'a Emission>,
     /// Everything, however long.
     pub detail: Detail,
 }
@@ -60,8 +65,16 @@ impl View<'_> {
 
     /// `server.log:12`; the launch command has line 0.
     fn place(&self, file: u16, line: u64) -> String {
-        let name = self.names.get(usize::from(file)).map_or("log", String::as_str);
-        if line == 0 { "command".to_owned() } else { format!("{name}:{line}") }
+        if line == 0 { "command".to_owned() } else { format!("{}:{line}", self.name(file)) }
+    }
+
+    /// The name of a file without its folder, where no other file has the same.
+    fn name(&self, file: u16) -> &str {
+        let Some(name) = self.names.get(usize::from(file)) else { return "log" };
+        let last = |name: &str| name.rsplit(['/', '\\']).next().unwrap_or_default().to_owned();
+        let short = last(name);
+        let same = self.names.iter().filter(|other| last(other) == short).count();
+        if same == 1 { name.get(name.len() - short.len()..).unwrap_or(name) } else { name }
     }
 }
 
@@ -87,7 +100,8 @@ pub fn human(view: &View<'_>, output: &Output) -> String {
     let (word, tone) = word(view.first());
     let width = output.width();
     let code = view.first().map_or_else(String::new, |first| format!(" ({})", first.code));
-    let verdict = format!("{}: {}{code}", output.paint(tone, word), view.report.verdict);
+    let verdict =
+        format!("{}: {}{code}", output.paint(tone, word), evidence::plain(&view.report.verdict));
     let mut out = format!("{}\n", wrap(&verdict, width, 2));
     if let Some(subject) = words::subject(view) {
         let _ = writeln!(out, "\n{}", wrap(&format!("  {subject}"), width, 2));
@@ -99,6 +113,7 @@ pub fn human(view: &View<'_>, output: &Output) -> String {
     }
     out.push_str(&help::human(view, output));
     out.push_str(&evidence::human(view, output));
+    out.push_str(&extra::human(view, output));
     for (word, line) in words::remarks(view) {
         let word = output.paint(Tone::Dim, &format!("{word}:"));
         let _ = writeln!(out, "{}", wrap(&format!("{word} {line}"), width, 6));

@@ -2,7 +2,7 @@
 
 use super::View;
 use plimsoll_core::{pyfloat, units::group_thousands};
-use plimsoll_diagnosis::{Capacity, Finding, Raising, codes};
+use plimsoll_diagnosis::{Capacity, Finding, Phase, Raising, codes};
 use std::fmt::Write as _;
 
 /// Server and release, model, devices; as far as the facts tell.
@@ -15,7 +15,9 @@ pub(super) fn subject(view: &View<'_>) -> Option<String> {
         Some(version) => format!("{server} {version}"),
         None => server.to_owned(),
     });
-    let device = fact("device").map(|device| match fact("ranks") {
+    // Several devices have this much memory: no name to print.
+    let device = fact("device").filter(|device| !device.contains(", or "));
+    let device = device.map(|device| match fact("ranks") {
         Some(ranks) => format!("{ranks} x {device}"),
         None => device.to_owned(),
     });
@@ -43,13 +45,13 @@ fn reasons(view: &View<'_>, first: &Finding) -> Vec<String> {
         lines.push(format!("why     {}", first.because));
     }
     let mut word = "sum";
-    for line in view.shown(&first.arithmetic, 6) {
+    for line in view.shown(&first.arithmetic, 5) {
         lines.push(format!("{word:<7} {line}"));
         word = "";
     }
     lines.push(cause(first));
     if let Some((above, below)) = first.feasible {
-        let (above, below) = (pyfloat::repr(above), pyfloat::repr(below));
+        let (above, below) = (short(above), short(below));
         lines.push(format!("window  fractions above {above} and below {below} work"));
     }
     lines
@@ -57,7 +59,7 @@ fn reasons(view: &View<'_>, first: &Finding) -> Vec<String> {
 
 fn cause(finding: &Finding) -> String {
     let mut text = format!("cause   {}", finding.cause);
-    if finding.phase != plimsoll_diagnosis::Phase::None {
+    if !matches!(finding.phase, Phase::None | Phase::Unknown) {
         let _ = write!(text, ", phase {}", finding.phase);
     }
     let _ = write!(text, ", {}", finding.confidence);
@@ -78,7 +80,10 @@ fn used(capacity: &Capacity) -> Option<String> {
     let tokens = |n: u64| format!("{} tokens", group_thousands(n));
     let parts = [
         capacity.pool_tokens.map(tokens),
-        capacity.pool.map(|bytes| bytes.to_string()),
+        capacity.pool.map(|bytes| match bytes.bytes {
+            ..=0 => format!("none: {bytes} for it"),
+            _ => bytes.to_string(),
+        }),
         capacity.peak_usage.map(|share| format!("at most {:.0} % used", share * 100.0)),
         capacity.peak_tokens.map(|n| format!("at most {} held", tokens(n))),
         capacity.peak_running.map(|n| format!("at most {} requests at once", group_thousands(n))),
@@ -102,20 +107,31 @@ fn window(capacity: &Capacity) -> Option<String> {
     let flag = capacity.flag?;
     let fraction = |f: f64| format!("{f:.3}");
     let ends = match (capacity.floor, capacity.ceiling) {
+        (Some(floor), Some(ceiling)) if ceiling <= floor => format!(
+            "empty: a pool starts above {}, the heaviest pass fits below {}",
+            fraction(floor),
+            fraction(ceiling)
+        ),
         (Some(floor), Some(ceiling)) => format!("{} to {}", fraction(floor), fraction(ceiling)),
         (Some(floor), None) => format!("no pool below {}", fraction(floor)),
         (None, Some(ceiling)) => format!("the heaviest pass fits below {}", fraction(ceiling)),
         (None, None) => return None,
     };
-    let used =
-        capacity.fraction.map_or_else(String::new, |f| format!(", used {}", pyfloat::repr(f)));
+    let used = capacity.fraction.map_or_else(String::new, |f| format!(", used {}", short(f)));
     Some(format!("window  {flag} {ends}{used}"))
 }
 
+/// A fraction that was set, as it was typed; one that was solved, with three decimals.
+fn short(fraction: f64) -> String {
+    let typed = pyfloat::repr(fraction);
+    if typed.len() <= 6 { typed } else { format!("{fraction:.3}") }
+}
+
 fn raising(capacity: &Capacity) -> Option<String> {
-    let next = capacity.next.as_ref();
+    // What leaves nothing is no step.
+    let next = capacity.next.as_ref().filter(|at| at.left.is_none_or(|left| left.bytes > 0));
     let next = next.map_or_else(String::new, |at| {
-        format!("; {} would give {}", pyfloat::repr(at.fraction), at.words())
+        format!("; {} would give {}", short(at.fraction), at.words())
     });
     let text = match capacity.raising {
         Raising::Unknown => return None,
@@ -130,7 +146,9 @@ fn raising(capacity: &Capacity) -> Option<String> {
 pub(super) fn remarks(view: &View<'_>) -> Vec<(&'static str, String)> {
     let report = view.report;
     let mut out: Vec<(&str, String)> = Vec::new();
-    out.extend(report.missing.iter().map(|line| ("note", line.clone())));
+    if !report.missing.is_empty() {
+        out.push(("note", format!("not in the log: {}", report.missing.join("; "))));
+    }
     out.extend(view.case.log.oddities.iter().map(|line| ("note", line.clone())));
     if view.case.log.events_left_out > 0 {
         let n = group_thousands(view.case.log.events_left_out);

@@ -157,7 +157,10 @@ fn nanos(amount: u128, rate: u64) -> u64 {
     if amount == 0 {
         return 0;
     }
-    narrow(amount.saturating_mul(1_000_000_000).div_ceil(u128::from(rate.max(1))))
+    let (scaled, rate) = (amount.saturating_mul(1_000_000_000), u128::from(rate.max(1)));
+    // One division; a remainder would be another.
+    let whole = scaled / rate;
+    narrow(whole + u128::from(whole * rate < scaled))
 }
 
 fn narrow(n: u128) -> u64 {

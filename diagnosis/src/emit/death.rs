@@ -1,10 +1,11 @@
 //! How a start or a server ended, as its log tells.
 
 use crate::logged::At;
-use crate::{Case, Finding, Level, Phase};
-use plimsoll_ingest::log::{
-    Amount, Event, Frame, Kind, Rank, Reached, Refused, Sglang, System, Vllm,
+use crate::{
+    Case, Finding, Level, Phase,
+    oom::{self, Reached},
 };
+use plimsoll_ingest::log::{Amount, Event, Kind, Rank, Refused, Sglang, System, TorchOom, Vllm};
 
 /// The figures of an allocation that was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -63,6 +64,12 @@ impl Death {
     /// Why this end cannot be simulated: the log is cut off before the server was ready, or it ended by what is
     /// no refusal of device memory.
     pub(super) fn not_simulated(&self, case: &Case, first: Option<&Finding>) -> Option<String> {
+        if let How::OutOfMemory { phase: phase @ (Phase::Encoder | Phase::Host), .. } = self.how {
+            return Some(format!(
+                "{} is in the phase {phase}, which is not simulated",
+                self.place()
+            ));
+        }
         if self.how != How::Nothing {
             return None;
         }
@@ -145,14 +152,14 @@ fn refusal(event: &Event) -> Option<How> {
 
 /// The first text of refused memory: what follows it is how the other ranks go down.
 fn out_of_memory<'a>(case: &'a Case, first: Option<&Finding>) -> Option<(&'a Event, How)> {
-    let torch = case.torch_ooms().find(|(_, oom)| oom.requested.is_some());
-    if let Some((event, oom)) = torch {
-        let shortage =
-            Shortage { requested: oom.requested, free: oom.free, capacity: oom.capacity };
-        return Some((
-            event,
-            How::OutOfMemory { phase: phase(case, event, &oom.frames, first), shortage },
-        ));
+    let said = |found: Phase| match first.map(|finding| finding.phase) {
+        Some(phase) if found == Phase::Unknown && TELLING.contains(&phase) => phase,
+        _ => found,
+    };
+    if let Some(judged) = oom::first(case) {
+        let TorchOom { requested, free, capacity, .. } = *judged.oom;
+        let shortage = Shortage { requested, free, capacity };
+        return Some((judged.event, How::OutOfMemory { phase: said(judged.phase), shortage }));
     }
     let refused = |kind: &System| match kind {
         System::DriverOom { requested, .. } => {
@@ -162,66 +169,15 @@ fn out_of_memory<'a>(case: &'a Case, first: Option<&Finding>) -> Option<(&'a Eve
         _ => None,
     };
     let (event, shortage) = case.system().find_map(|(e, kind)| Some((e, refused(kind)?)))?;
-    let phase = phase(case, event, &[], first);
-    Some((event, How::OutOfMemory { phase, shortage }))
+    let phase = match oom::reached(case, event) {
+        Reached::Nothing | Reached::Serving => Phase::Unknown,
+        Reached::Loading | Reached::DraftLoading => Phase::Load,
+        Reached::Sizing | Reached::DraftSizing => Phase::Sizing,
+        Reached::Capture => Phase::Capture,
+    };
+    Some((event, How::OutOfMemory { phase: said(phase), shortage }))
 }
 
-/// When memory was refused: as the first finding says, else by the lines before it and its frames.
-fn phase(case: &Case, death: &Event, frames: &[Frame], first: Option<&Finding>) -> Phase {
-    const TELLING: [Phase; 5] =
-        [Phase::Load, Phase::Sizing, Phase::Capture, Phase::Prefill, Phase::Decode];
-    if let Some(phase) = first.map(|finding| finding.phase).filter(|p| TELLING.contains(p)) {
-        return phase;
-    }
-    let frame = |words: &[&str]| {
-        let of = |name: &str| words.iter().any(|word| name.contains(word));
-        frames.iter().any(|frame| frame.function.as_deref().is_some_and(of))
-    };
-    let capture = ["capture", "warm_up", "warmup", "autotune", "init_device_graphs", "prealloc"];
-    if frame(&capture) {
-        return Phase::Capture;
-    }
-    if frame(&["forward_decode"]) {
-        return Phase::Decode;
-    }
-    if frame(&["forward_extend", "forward_batch_generation", "execute_model"]) {
-        return Phase::Prefill;
-    }
-    if frame(&["load_model", "load_weights", "process_weights_after_loading"]) {
-        return Phase::Load;
-    }
-    by_lines(case, death)
-}
-
-/// The last phase that was reached before the death.
-fn by_lines(case: &Case, death: &Event) -> Phase {
-    let mut phase = Phase::Prefill;
-    for event in
-        case.events().take_while(|event| event.file != death.file || event.line < death.line)
-    {
-        phase = match &event.kind {
-            Kind::Sglang(Sglang::LoadBegin { .. }) | Kind::Vllm(Vllm::Phase(Reached::Load)) => {
-                Phase::Load
-            }
-            Kind::Sglang(Sglang::LoadEnd { .. }) | Kind::Vllm(Vllm::LoadEnd { .. }) => {
-                Phase::Sizing
-            }
-            Kind::Sglang(Sglang::PoolEnd { .. } | Sglang::CaptureBegin { .. })
-            | Kind::Vllm(Vllm::Capturing { .. } | Vllm::KvTokens { .. } | Vllm::Blocks { .. }) => {
-                Phase::Capture
-            }
-            Kind::Sglang(Sglang::Ready | Sglang::Summary { .. })
-            | Kind::Vllm(Vllm::Ready | Vllm::CaptureEnd { .. }) => Phase::Prefill,
-            _ => phase,
-        };
-    }
-    // What the line after it, or the same line, says of the phase.
-    let behind = |event: &Event| {
-        let failed = matches!(
-            event.kind,
-            Kind::Sglang(Sglang::CaptureFailed { .. }) | Kind::Vllm(Vllm::SamplerWarmup { .. })
-        );
-        failed && event.file == death.file && event.line >= death.line
-    };
-    if case.events().any(behind) { Phase::Capture } else { phase }
-}
+/// Phases of a finding that say where memory was refused.
+const TELLING: [Phase; 5] =
+    [Phase::Load, Phase::Sizing, Phase::Capture, Phase::Prefill, Phase::Decode];

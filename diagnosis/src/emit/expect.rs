@@ -29,14 +29,15 @@ pub(super) fn crash(known: &Known, logged: &Logged, death: &Death) -> Vec<Entry>
 fn ending(death: &Death, release: Release) -> Vec<Entry> {
     let place = death.place();
     let outcome = |word: &str| Entry::new("outcome", word, place.as_str());
-    let refused = |code: &str| vec![outcome("refused"), Entry::new("refusal", code, "")];
+    // Which refusal a shortage gets depends on the release.
+    let refused = |code: &str| {
+        let code = Entry::new("refusal", code, "");
+        let code = (release == Release::Named).then_some(code);
+        [outcome("refused")].into_iter().chain(code).collect::<Vec<Entry>>()
+    };
     match &death.how {
         How::WeightsTooLarge { code, fraction, above, .. } => {
             let mut claims = refused(code);
-            if release == Release::Assumed && above.is_none() {
-                // Which of two sentences a shortage gets depends on the release.
-                claims.pop();
-            }
             if let Some(fraction) = fraction {
                 claims.push(Entry::new("mem_fraction_static", pyfloat::repr(*fraction), ""));
             }
@@ -63,11 +64,12 @@ fn ending(death: &Death, release: Release) -> Vec<Entry> {
         }
         How::OutOfMemory { phase, .. } => {
             let died = match phase {
-                Phase::Prefill => Entry::new("died_in", "prefill", ""),
-                Phase::Decode => Entry::new("died_in", "decode", ""),
-                _ => Entry::new("died_in", "start", phase.name()),
+                Phase::Prefill => Some(Entry::new("died_in", "prefill", "")),
+                Phase::Decode => Some(Entry::new("died_in", "decode", "")),
+                Phase::Unknown => None,
+                _ => Some(Entry::new("died_in", "start", phase.name())),
             };
-            vec![outcome("out_of_memory"), died]
+            [outcome("out_of_memory")].into_iter().chain(died).collect()
         }
         How::Nothing => vec![Entry::new("outcome", "started", "")],
     }
@@ -118,11 +120,6 @@ fn vllm(claims: &mut Vec<Entry>, logged: &Logged, death: &Death) {
         || matches!(death.how, How::OutOfMemory { phase: Phase::Load | Phase::Sizing, .. });
     if !no_budget && !matches!(death.how, How::NoBlocks) {
         least(claims, "available_kv_cache_memory", &logged.available_kv);
-        if let How::TooLong { available: Some(available), .. } = death.how
-            && logged.available_kv.is_empty()
-        {
-            claims.push(within("available_kv_cache_memory", &available, &death.place()));
-        }
     }
     if reaches(death, Reach::Pool) {
         count(claims, "kv_cache_tokens", &logged.tokens);

@@ -47,9 +47,7 @@ pub(super) fn put(
             continue;
         }
         let trial = Trial::of(&tried, base)?;
-        if trial.ending() != Ending::OutOfMemory
-            || trial.word("died_in").as_deref() != Some(phase.name())
-        {
+        if !dies_in(&trial, phase) {
             continue;
         }
         if asked(&trial, shortage.requested) {
@@ -62,6 +60,17 @@ pub(super) fn put(
         *draft = nearest;
     }
     Ok(())
+}
+
+/// Whether the server dies in a pass of this phase; of an unknown one, in any pass.
+fn dies_in(trial: &Trial, phase: Phase) -> bool {
+    let died = trial.word("died_in");
+    let passes = [Phase::Prefill.name(), Phase::Decode.name()];
+    trial.ending() == Ending::OutOfMemory
+        && died.is_some_and(|died| match phase {
+            Phase::Unknown => passes.contains(&died.as_str()),
+            phase => died == phase.name(),
+        })
 }
 
 /// The longest prompt that the server takes with its answer.
@@ -148,6 +157,9 @@ fn mixes(
                 ];
                 for (tokens, requests, which) in seen {
                     mixes.extend(prefill(tokens, requests, which, around.as_ref()));
+                }
+                if phase == Phase::Unknown {
+                    mixes.extend(decode(activity));
                 }
             }
         }

@@ -11,7 +11,7 @@ use crate::{
     logged::{At, Logged},
 };
 use plimsoll_catalog::devices;
-use plimsoll_core::device::{DeviceProfile, MemoryKind};
+use plimsoll_core::device::{ComputeCapability, DeviceProfile, MemoryKind, Platform};
 use plimsoll_ingest::log::Amount;
 
 /// The entry of the device: as given, as named, by the total that is printed, or by what was free before
@@ -32,14 +32,14 @@ pub(super) fn device(
         return Ok(Entry::new("device", quoted(&known.name), "named in the log"));
     }
     if let Some(total) = total(logged, death) {
-        return Ok(of_total(&total));
+        return Ok(of_total(&total, platform(case)));
     }
     let before = logged.before.values().min_by_key(|at| at.value.bytes);
     let before = before.or(logged.free_at_start.as_ref());
     let nearest = before.and_then(|at| {
-        let known = nearest(at.value, 0.05)?;
+        let known = nearest(at.value, CONTEXT, platform(case))?;
         let note = format!(
-            "not named in the log; nearest to the {} free at {}",
+            "not named in the log; nearest to the {} free at {}, --device names another",
             shown(at.value),
             at.place()
         );
@@ -57,11 +57,13 @@ fn total(logged: &Logged, death: &Death) -> Option<At<Amount>> {
     logged.total.or_else(of_death).filter(|at| at.value.bytes > 0)
 }
 
-fn of_total(total: &At<Amount>) -> Entry {
+fn of_total(total: &At<Amount>, platform: Option<Platform>) -> Entry {
     let (shown, place) = (shown(total.value), total.place());
-    match nearest(total.value, 0.0) {
+    match nearest(total.value, 0.0, platform) {
         Some(known) => {
-            let note = format!("not named in the log; has the total of {shown} at {place}");
+            let note = format!(
+                "not named in the log; nearest to the total of {shown} at {place}, --device names another"
+            );
             Entry::new("device", quoted(&known.name), note)
         }
         None => {
@@ -72,12 +74,26 @@ fn of_total(total: &At<Amount>) -> Entry {
     }
 }
 
+/// What contexts and communicators may have taken before the first reading, as a share of what was free.
+const CONTEXT: f64 = 0.05;
+
+/// As PyTorch names it where memory was refused.
+fn platform(case: &Case) -> Option<Platform> {
+    let named = case.torch_ooms().map(|(_, oom)| match &*oom.dialect {
+        "CUDA" => Some(Platform::Cuda),
+        "HIP" => Some(Platform::Rocm),
+        "XPU" => Some(Platform::Xpu),
+        _ => None,
+    });
+    named.flatten().next()
+}
+
 /// How far a card's total may lie from the catalog's: drivers reserve different amounts.
 const SLACK: f64 = 0.005;
 
 /// The device whose total is nearest, at most this share above what is known of it; whole devices with memory
-/// of their own.
-fn nearest(known: Amount, share: f64) -> Option<DeviceProfile> {
+/// of their own, CUDA devices of 2020 and later first: most servers run on them.
+fn nearest(known: Amount, share: f64, platform: Option<Platform>) -> Option<DeviceProfile> {
     let whole = devices::all().iter().filter(|(key, ..)| !key.contains("-mig-"));
     let profiles = whole.filter_map(|(key, ..)| devices::find(key).ok());
     let gap = |device: &DeviceProfile| {
@@ -89,7 +105,16 @@ fn nearest(known: Amount, share: f64) -> Option<DeviceProfile> {
     };
     profiles
         .filter(|device| device.memory == MemoryKind::Discrete)
+        .filter(|device| platform.is_none_or(|platform| device.platform == platform))
         .filter_map(|device| Some((gap(&device)?, device)))
-        .min_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.key.cmp(&b.1.key)))
+        .min_by(|a, b| {
+            let rare = |device: &DeviceProfile| {
+                let old = |capability: ComputeCapability| capability.major < 8;
+                let old = device.compute_capability().is_some_and(old);
+                (device.platform != Platform::Cuda, old)
+            };
+            let nearer = a.0.total_cmp(&b.0).then_with(|| a.1.key.cmp(&b.1.key));
+            rare(&a.1).cmp(&rare(&b.1)).then(nearer)
+        })
         .map(|(_, device)| device)
 }

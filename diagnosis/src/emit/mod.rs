@@ -146,10 +146,15 @@ pub fn emit(case: &Case, findings: &[Finding], ask: &Ask<'_>) -> Result<Emitted,
     parts.solve(&mut draft).map_err(Missing::run)?;
     draft.expect = expect::crash(&known, &logged, &death);
     let trial = Trial::of(&draft, base).map_err(Missing::run)?;
-    if let How::OutOfMemory { phase: Phase::Prefill | Phase::Decode, shortage } = death.how {
+    if let How::OutOfMemory { shortage, .. } = death.how
+        && !draft.workload.is_empty()
+    {
         expect::block(&mut draft, &trial, shortage, &death.place());
     }
     draft.differs = trial.failures();
+    if let How::OutOfMemory { phase, .. } = death.how {
+        draft.differs.extend(trial.other_phase(phase));
+    }
     let shows = shows(&trial);
     let crash =
         File { name: "crash.yaml", text: draft.text(), shows, differs: draft.differs.clone() };
@@ -202,10 +207,17 @@ impl Parts<'_> {
         match phase {
             Phase::Capture => solve::capture(draft, shortage, &death.place(), base),
             Phase::Load => solve::load_peak(draft, shortage, &death.place(), base),
-            Phase::Prefill | Phase::Decode if known.mlx() => shared::put(draft, case, base),
-            Phase::Prefill | Phase::Decode => {
+            Phase::Prefill | Phase::Decode | Phase::Unknown if known.mlx() => {
+                shared::put(draft, case, base)
+            }
+            Phase::Prefill | Phase::Decode | Phase::Unknown => {
                 solve::left(draft, logged, base)?;
-                load::put(draft, case, logged, (phase, shortage), base)
+                load::put(draft, case, logged, (phase, shortage), base)?;
+                if draft.workload.is_empty() && phase == Phase::Unknown {
+                    // No pass does it, so the start did.
+                    solve::capture(draft, shortage, &death.place(), base)?;
+                }
+                Ok(())
             }
             _ => Ok(()),
         }
@@ -228,6 +240,7 @@ fn why(death: &Death, first: Option<&Finding>) -> String {
         How::TooLong { .. } | How::LongerThanPool { .. } => {
             format!("The start is refused at {place}: the longest request does not fit the cache")
         }
+        How::OutOfMemory { phase: Phase::Unknown, .. } => format!("Memory is refused at {place}"),
         How::OutOfMemory { phase, .. } => {
             format!("Memory is refused at {place}, in the phase {phase}")
         }
@@ -250,14 +263,13 @@ fn shows(trial: &Trial) -> String {
     }
     match trial.refused() {
         Some(refused) => format!("refused: {}", refused.message),
-        None => match (trial.word("died_buffer"), trial.bytes("died_free")) {
-            (Some(buffer), Some(free)) => {
-                format!(
-                    "out of memory in the start ({buffer}), {} free",
-                    Bytes(free.unsigned_abs())
-                )
+        None => match (trial.0.ran.start.died, trial.bytes("died_free")) {
+            (Some(died), Some(free)) => {
+                let free = Bytes(free.unsigned_abs());
+                format!("the start runs out of memory {}, with {free} free", died.words())
             }
-            _ => trial.ending().as_str().to_owned(),
+            (Some(died), None) => format!("the start runs out of memory {}", died.words()),
+            (None, _) => trial.ending().as_str().to_owned(),
         },
     }
 }

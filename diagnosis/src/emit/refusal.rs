@@ -38,11 +38,7 @@ fn open(draft: &Draft, base: &Path) -> Result<Option<(Ran, i64)>, String> {
     if draft.reading("free_after_load").is_some() || draft.reading("weights").is_some() {
         return Ok(None);
     }
-    let mut probe = draft.clone();
-    if draft.model.is_some() {
-        probe.set(reading("weights", GIB as i64, "to see what is free before".to_owned()));
-    }
-    let ran = Trial::start(&probe, base)?;
+    let ran = Trial::settings(draft, base)?;
     let before = match draft.reading("free_before_load") {
         Some(reading) => reading.least(),
         None => trial::free(&ran, "before_load").unwrap_or(0),

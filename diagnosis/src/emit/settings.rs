@@ -31,7 +31,7 @@ pub(super) fn put(
     base: &Path,
 ) {
     // A start that lacks a figure altogether is completed later.
-    let Ok(ran) = Trial::start(draft, base) else { return };
+    let Ok(ran) = Trial::settings(draft, base) else { return };
     for Printed { flag, figure, value, place } in printed(case, known, logged, death) {
         let now = number(&ran, figure);
         if now == Some(value) {

@@ -33,7 +33,7 @@ pub(super) fn pool(
     }
     let Some(target) = target(logged, &ran) else { return Ok(()) };
     let now = trial::count(&ran, target.name);
-    let Some(cell) = cell(&ran, target.name) else { return Ok(()) };
+    let Some(cell) = cell(&ran, logged, target.name) else { return Ok(()) };
     let Some(handle) = handle(draft, known, logged, &ran) else { return Ok(()) };
     fit(draft, &handle, &target, cell, now, base)
 }
@@ -176,16 +176,19 @@ fn target(logged: &Logged, ran: &Ran) -> Option<Target> {
         };
         Target { name, count: at.value, place: at.place() }
     });
-    let blocks =
-        |at: At<u64>| Target { name: "num_gpu_blocks", count: at.value, place: at.place() };
-    tokens.or_else(|| logged.blocks.map(blocks))
+    let of = |name, at: At<u64>| Target { name, count: at.value, place: at.place() };
+    let tokens = tokens.or_else(|| logged.blocks.map(|at| of("num_gpu_blocks", at)));
+    tokens.or_else(|| logged.longest.map(|at| of(trial::LONGEST, at)))
 }
 
 /// Bytes of the budget that one more of the count takes.
-fn cell(ran: &Ran, name: &str) -> Option<f64> {
-    let bytes = match &ran.start.figure("kv_bytes_per_token")?.value {
-        FigureValue::Bytes(bytes) => bytes.0 as f64,
-        FigureValue::Float(bytes) => *bytes,
+fn cell(ran: &Ran, logged: &Logged, name: &str) -> Option<f64> {
+    let figure = ran.start.figure("kv_bytes_per_token").map(|figure| &figure.value);
+    let bytes = match (figure, logged.request) {
+        (Some(FigureValue::Bytes(bytes)), _) => bytes.0 as f64,
+        (Some(FigureValue::Float(bytes)), _) => *bytes,
+        // A refused start has no pool; its own arithmetic has the size of a token.
+        (None, Some((needed, length))) => needed.bytes as f64 / length as f64,
         _ => return None,
     };
     let block = match name {

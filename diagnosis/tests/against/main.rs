@@ -6,13 +6,9 @@
     reason = "helpers of tests stand outside of test functions, where a failure is meant to stop the test"
 )]
 
-#[path = "../emit/made.rs"]
-#[expect(dead_code, reason = "shared with the tests of emitted files")]
-mod made;
-
-use made::{Made, gb};
 use plimsoll_diagnosis::against::{Agrees, Comparison, PlanFile, Stage, against};
-use plimsoll_ingest::log::{Server, Sglang, Vllm};
+use plimsoll_diagnosis::{Asked, Case};
+use plimsoll_ingest::log::read_text;
 use serde_json::{Value, json};
 
 fn span(low: f64, mid: f64, high: f64) -> Value {
@@ -73,26 +69,30 @@ const AS_PLANNED: Prints = Prints {
     end: 9.12,
 };
 
-fn start(prints: Prints) -> Made {
-    let half = Some(gb(prints.pool_gib / 2.0));
-    let kv = Sglang::KvAllocated {
-        label: None,
-        tokens: Some(prints.tokens),
-        k: half,
-        v: half,
-        dtype: None,
-    };
-    Made::of(Server::Sglang, prints.version)
-        .command(prints.command)
-        .loads(0, prints.before, prints.after)
-        .sglang(0, kv)
-        .sglang(0, Sglang::PoolEnd { avail: gb(prints.after_pool) })
-        .summary(prints.tokens, prints.chunk, 40_960, prints.end)
+fn start(prints: Prints) -> String {
+    let Prints { version, command, before, after, tokens, pool_gib, chunk, after_pool, end } =
+        prints;
+    let (half, usage) = (pool_gib / 2.0, before - after);
+    format!(
+        "docker run lmsysorg/sglang:v{version} {command}\n\
+         [2026-04-20 18:22:01] Load weight begin. avail mem={before:.2} GB\n\
+         [2026-04-20 18:22:31] Load weight end. type=Qwen3ForCausalLM, dtype=torch.bfloat16, \
+         avail mem={after:.2} GB, mem usage={usage:.2} GB.\n\
+         [2026-04-20 18:22:32] KV Cache is allocated. #tokens: {tokens}, K size: {half:.2} GB, V size: {half:.2} GB\n\
+         [2026-04-20 18:22:32] Memory pool end. avail mem={after_pool:.2} GB\n\
+         [2026-04-20 18:22:50] max_total_num_tokens={tokens}, chunked_prefill_size={chunk}, \
+         max_prefill_tokens=16384, max_running_requests=2048, context_len=40960, \
+         available_gpu_mem={end:.2} GB\n"
+    )
 }
 
-fn compare(made: Made, plan: &Value) -> Comparison {
+fn case(log: &str) -> Case {
+    Case { log: read_text(log), ..Case::default() }
+}
+
+fn compare(log: &str, plan: &Value) -> Comparison {
     let text = plan.to_string();
-    against(&made.case(), &PlanFile { name: "plan.json", text: &text }).unwrap()
+    against(&case(log), &PlanFile { name: "plan.json", text: &text }).unwrap()
 }
 
 /// Rows and departure as text.
@@ -122,7 +122,7 @@ fn shown(comparison: &Comparison) -> String {
 
 #[test]
 fn a_start_that_went_as_planned() {
-    let comparison = compare(start(AS_PLANNED), &plan());
+    let comparison = compare(&start(AS_PLANNED), &plan());
     assert_eq!(comparison.departure, None, "{}", shown(&comparison));
     assert!(comparison.rows.iter().all(|row| row.agrees != Agrees::Outside));
     insta::assert_snapshot!("as_planned", shown(&comparison));
@@ -146,7 +146,7 @@ fn the_first_place_where_reality_left_the_plan() {
     ];
     let mut all = String::new();
     for (name, prints) in cases {
-        let comparison = compare(start(prints), &plan());
+        let comparison = compare(&start(prints), &plan());
         let departure = comparison.departure.clone().unwrap_or_else(|| panic!("{name}"));
         assert_eq!(departure.name, name, "{}", shown(&comparison));
         all.push_str(&format!("{name}: {}\n", departure.says));
@@ -156,17 +156,18 @@ fn the_first_place_where_reality_left_the_plan() {
 
 #[test]
 fn an_end_that_was_not_planned() {
-    let asked = gb(0.44);
-    let made = start(AS_PLANNED).oom(0, asked, gb(0.2), 79.19, "forward_extend");
-    let comparison = compare(made, &plan());
+    let died = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 448.00 MiB. GPU 0 has a total \
+                capacity of 79.19 GiB of which 201.12 MiB is free.\n";
+    let comparison = compare(&(start(AS_PLANNED) + died), &plan());
     let departure = comparison.departure.unwrap();
     assert_eq!((departure.name, departure.stage), ("outcome", Stage::End));
 }
 
 #[test]
 fn what_one_side_does_not_have_is_no_departure() {
-    let made = Made::of(Server::Sglang, "0.5.9").command(COMMAND).loads(0, 78.61, 17.42);
-    let comparison = compare(made, &plan());
+    let log = start(AS_PLANNED);
+    let cut: String = log.lines().take(3).map(|line| format!("{line}\n")).collect();
+    let comparison = compare(&cut, &plan());
     assert_eq!(comparison.departure, None);
     let pool = comparison.rows.iter().find(|row| row.name == "pool_tokens").unwrap();
     assert_eq!((pool.agrees, &pool.logged), (Agrees::Unknown, &None));
@@ -184,7 +185,7 @@ engine:
 #[test]
 fn a_scenario_is_a_plan_too() {
     let file = PlanFile { name: "plan.yaml", text: SCENARIO };
-    let comparison = against(&start(AS_PLANNED).case(), &file).unwrap();
+    let comparison = against(&case(&start(AS_PLANNED)), &file).unwrap();
     assert_eq!(comparison.kind, "scenario");
     let row = |name| comparison.rows.iter().find(|row| row.name == name).unwrap();
     assert_eq!(row("weights").agrees, Agrees::Within, "{}", shown(&comparison));
@@ -197,7 +198,8 @@ fn a_scenario_is_a_plan_too() {
 fn a_recording_of_the_emitted_file_agrees_with_the_log() {
     // As the rule of the release sizes the pool.
     let sized = Prints { tokens: 23_060, pool_gib: 5.63, after_pool: 11.48, ..AS_PLANNED };
-    let case = start(sized).given(Some("H100 80GB"), None).case();
+    let asked = Asked { device: Some("H100 80GB".to_owned()), ..Asked::default() };
+    let case = Case { asked, ..case(&start(sized)) };
     let ask = plimsoll_diagnosis::emit::Ask::default();
     let emitted = plimsoll_diagnosis::emit::emit(&case, &[], &ask).unwrap();
     let scenario =
@@ -230,18 +232,17 @@ fn vllm_is_compared_by_its_own_figures() {
     plan["window"]["used"] = json!(0.9);
     plan["basis"]["load"]["interval"] = span(15.2, 15.3, 15.4);
     plan["figures"] = json!({ "available_kv_cache_memory_bytes": { "value": 54_000_000_000_u64 } });
-    let made = Made::of(Server::Vllm, "0.11.0")
-        .command("vllm serve Qwen/Qwen3-8B --gpu-memory-utilization 0.9")
-        .vllm(Vllm::LoadEnd { weights: gb(15.27) })
-        .vllm(Vllm::AvailableKv { amount: gb(41.2) });
-    let comparison = compare(made, &plan);
+    let log = "docker run vllm/vllm-openai:v0.11.0 vllm serve Qwen/Qwen3-8B --gpu-memory-utilization 0.9\n\
+               INFO 10-03 07:14:22 [gpu_model_runner.py:2653] Model loading took 15.2683 GiB and 6.120 seconds\n\
+               INFO 10-03 07:14:40 [gpu_worker.py:298] Available KV cache memory: 41.20 GiB\n";
+    let comparison = compare(log, &plan);
     let departure = comparison.departure.clone().unwrap();
     assert_eq!(departure.name, "available_kv_cache_memory", "{}", shown(&comparison));
 }
 
 #[test]
 fn broken_files_say_what_is_wrong() {
-    let case = start(AS_PLANNED).case();
+    let case = case(&start(AS_PLANNED));
     let mut no_basis = plan();
     no_basis["basis"] = json!({});
     let mut next = plan();

@@ -12,7 +12,7 @@ use serde_json::Value as Json;
 const PARTIAL: &[&str] = &["[no failure line in log]", "[log partly rebuilt]"];
 
 /// One report of the key.
-pub struct Report {
+pub(crate) struct Report {
     id: String,
     engine: String,
     cause: String,
@@ -26,7 +26,7 @@ pub struct Report {
 
 /// How near the first finding's cause is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Cause {
+pub(crate) enum Cause {
     /// The key's cause.
     Exact,
     /// One that the key accepts as well.
@@ -36,15 +36,15 @@ pub enum Cause {
 }
 
 /// A report with what the rules say of it.
-pub struct Judged {
+pub(crate) struct Judged {
     report: Report,
     /// All findings, the answer first.
-    pub findings: Vec<Finding>,
+    pub(crate) findings: Vec<Finding>,
 }
 
 impl Judged {
     /// `engine/number` of the report.
-    pub fn id(&self) -> &str {
+    pub(crate) fn id(&self) -> &str {
         &self.report.id
     }
 
@@ -58,7 +58,7 @@ impl Judged {
     }
 
     /// How near the cause is.
-    pub fn cause(&self) -> Cause {
+    pub(crate) fn cause(&self) -> Cause {
         if self.named() == self.report.cause {
             Cause::Exact
         } else if self.report.also.iter().any(|also| also == self.named()) {
@@ -70,7 +70,7 @@ impl Judged {
 
     /// Whether the direction is right: anything where the key does not know, any change where it takes
     /// either. Silence about a failure is never right.
-    pub fn direction_right(&self) -> bool {
+    pub(crate) fn direction_right(&self) -> bool {
         let said = self.direction();
         let silent = self.findings.is_empty() && !self.report.healthy;
         match self.report.fraction.as_str() {
@@ -81,7 +81,7 @@ impl Judged {
     }
 
     /// An error on a log that the key calls healthy.
-    pub fn false_alarm(&self) -> bool {
+    pub(crate) fn false_alarm(&self) -> bool {
         self.report.healthy && self.findings.iter().any(|finding| finding.level == Level::Error)
     }
 }
@@ -105,17 +105,17 @@ impl fmt::Display for Judged {
 
 /// Counts over a part of the key.
 #[derive(Clone, Default)]
-pub struct Tally {
+pub(crate) struct Tally {
     /// Reports.
-    pub all: u32,
+    pub(crate) all: u32,
     /// Cause as in the key.
-    pub exact: u32,
+    pub(crate) exact: u32,
     /// Cause as in the key or accepted by it.
-    pub right: u32,
+    pub(crate) right: u32,
     /// Direction right.
-    pub direction: u32,
+    pub(crate) direction: u32,
     /// Errors on healthy logs.
-    pub false_alarms: u32,
+    pub(crate) false_alarms: u32,
 }
 
 impl Tally {
@@ -128,12 +128,12 @@ impl Tally {
     }
 
     /// Share of right causes, 0 to 1.
-    pub fn causes(&self) -> f64 {
+    pub(crate) fn causes(&self) -> f64 {
         f64::from(self.right) / f64::from(self.all.max(1))
     }
 
     /// Share of right directions, 0 to 1.
-    pub fn directions(&self) -> f64 {
+    pub(crate) fn directions(&self) -> f64 {
         f64::from(self.direction) / f64::from(self.all.max(1))
     }
 }
@@ -155,9 +155,9 @@ impl fmt::Display for Tally {
 }
 
 /// The whole key, judged.
-pub struct Score {
+pub(crate) struct Score {
     /// A report each, in the key's order.
-    pub judged: Vec<Judged>,
+    pub(crate) judged: Vec<Judged>,
 }
 
 impl Score {
@@ -169,7 +169,7 @@ impl Score {
     }
 
     /// All reports.
-    pub fn total(&self) -> Tally {
+    pub(crate) fn total(&self) -> Tally {
         self.count(|_| true)
     }
 }
@@ -196,7 +196,7 @@ impl fmt::Display for Score {
 /// # Errors
 ///
 /// A key that cannot be read, or a line of it that is no report.
-pub fn score(folder: &Path) -> Result<Score, String> {
+pub(crate) fn score(folder: &Path) -> Result<Score, String> {
     let key = folder.join("truth.jsonl");
     let text = fs::read_to_string(&key).map_err(|error| format!("{}: {error}", key.display()))?;
     let mut judged = Vec::new();

@@ -35,7 +35,7 @@ fn what_is_claimed_of_real_logs_holds() {
             .and_then(|text| parse_command(LaunchInput::Text(text), &Context::default()).ok());
         let log = read_text(&fs::read_to_string(&path).unwrap());
         let mut case = Case { log, launch, ..Case::default() };
-        case.asked.device = env::var("PLIMSOLL_DEVICE").ok();
+        case.asked.device = env::var("PLIMSOLL_DEVICE").ok().filter(|name| !name.is_empty());
         let ask = Ask { command: command.as_deref(), version: None };
         match emit(&case, &findings(&case), &ask) {
             Ok(emitted) => {

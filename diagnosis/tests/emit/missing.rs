@@ -1,47 +1,42 @@
-use crate::made::*;
-use plimsoll_diagnosis::emit::{Ask, emit};
-use plimsoll_ingest::log::{Server, Sglang, System};
+//! What is missing, and the flag that gives it.
 
-fn says(case: &plimsoll_diagnosis::Case, ask: &Ask<'_>) -> String {
-    emit(case, &[], ask).unwrap_err().to_string()
-}
+use crate::Given;
 
 #[test]
 fn what_is_missing_is_named_with_the_flag_that_gives_it() {
-    let refused = || Sglang::NotEnoughMemory { fraction: Some(0.8) };
-    let bare = Made::of(Server::Sglang, "0.5.5").sglang(0, refused()).case();
-    let text = says(&bare, &ask());
+    let bare = Given::log(
+        "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
+    );
+    let text = bare.missing();
     assert!(text.contains("launch command") && text.contains("--command"), "{text}");
 
-    let command = "python -m sglang.launch_server --model-path lab/unheard-of";
-    let pasted = |device| {
-        Made::of(Server::Sglang, "0.5.5")
-            .command(command)
-            .summary(100_000, 8192, 32_768, 4.0)
-            .given(device, None)
-            .case()
-    };
-    let text = says(&pasted(None), &ask());
+    let command = Some("python -m sglang.launch_server --model-path lab/unheard-of");
+    let pasted = Given::log("[2026-02-01 10:00:00] max_total_num_tokens=100000, context_len=32768");
+    let text = Given { command, ..pasted }.missing();
     assert!(text.contains("--device") && text.contains("--model"), "{text}");
 
-    let text = says(&pasted(Some("H100 81GB")), &ask());
+    let odd = Given::log(include_str!("logs/no-number.log"));
+    let text = Given { device: Some("H100 81GB"), ..odd }.missing();
     assert!(text.contains("near"), "{text}");
+
+    let broken = Given { command: Some("vllm serve --max-model-len many"), ..bare };
+    assert!(broken.missing().contains("many"), "{}", broken.missing());
 }
 
 #[test]
 fn an_end_that_is_no_refusal_of_device_memory_is_not_claimed() {
-    let command = "python -m sglang.launch_server --model-path Qwen/Qwen3-8B";
-    let made =
-        || Made::of(Server::Sglang, "0.5.5").device("NVIDIA H100 80GB HBM3").command(command);
-    let killed = System::HostOom { text: "OOMKilled".into(), peak: None };
-    let text = says(&made().loads(0, 78.6, 63.2).system(killed).case(), &ask());
-    assert!(text.contains("no refusal of device memory"), "{text}");
-    let text = says(&made().loads(0, 78.6, 63.2).case(), &ask());
+    let killed = include_str!("logs/killed-by-the-host.log");
+    let text = Given::log(killed).missing();
+    assert!(text.contains("line 3 is no refusal of device memory"), "{text}");
+
+    let command = Some("python -m sglang.launch_server --model-path Qwen/Qwen3-8B");
+    let cut = Given::log("[2026-04-20 18:22:01] Load weight begin. avail mem=78.60 GB");
+    let text = Given { command, ..cut }.missing();
     assert!(text.contains("before the server was ready"), "{text}");
 }
 
 #[test]
 fn another_server_is_not_simulated() {
-    let case = Made::of(Server::LlamaCpp, "b4000").case();
-    assert!(says(&case, &ask()).contains("only SGLang and vLLM"));
+    let text = Given::log("llama_new_context_with_model: KV self size  = 4096.00 MiB").missing();
+    assert!(text.contains("only SGLang and vLLM"), "{text}");
 }

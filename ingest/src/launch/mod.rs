@@ -30,6 +30,7 @@ pub use error::{ErrorCode, LaunchError, LaunchErrors};
 pub use place::{Place, Warning};
 pub use shell::{quote, render};
 pub use table::Effect;
+pub(crate) use table::arguments_known;
 pub(crate) use table::nearest;
 
 use argv::Parsed;
@@ -70,6 +71,17 @@ pub fn has_flag(engine: Engine, flag: &str) -> bool {
         table::Table::of(engine).look_up(flag, default_version(engine)),
         table::Lookup::Exact(..)
     )
+}
+
+/// Whether a flag of an engine stands without a value.
+#[must_use]
+pub fn is_switch(engine: Engine, flag: &str) -> bool {
+    match table::Table::of(engine).look_up(flag, default_version(engine)) {
+        table::Lookup::Exact(row, _) => {
+            matches!(row.arity, table::Arity::None | table::Arity::Optional)
+        }
+        _ => false,
+    }
 }
 
 /// Whether an environment variable is known: to an engine, to PyTorch, or to a driver.

@@ -12,6 +12,8 @@ mod start_figures;
 
 use std::collections::BTreeMap;
 
+use plimsoll_core::policy::sglang::version::Version;
+
 pub use activity::{Activities, Activity, Spread};
 pub use amount::Amount;
 pub use event::{
@@ -41,6 +43,40 @@ pub enum Server {
     Lmdeploy,
 }
 
+/// Releases of SGLang between two: from the wording of its lines, where a log does not name its release.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Releases {
+    /// The first that writes so.
+    pub since: Option<Version>,
+    /// The first after it that does not any more.
+    pub before: Option<Version>,
+}
+
+impl Releases {
+    /// Takes in one more clue. Lines that people shorten look older than they are: of two clues that contradict
+    /// each other the newer wording counts.
+    pub(crate) fn narrow(&mut self, since: Option<Version>, before: Option<Version>) {
+        self.since = self.since.max(since);
+        self.before = match (self.before, before) {
+            (Some(old), Some(new)) => Some(old.min(new)),
+            (old, new) => old.or(new),
+        };
+        if self.before.is_some_and(|before| self.since.is_some_and(|since| since >= before)) {
+            self.before = None;
+        }
+    }
+
+    /// Whether all of them are `0.minor.patch` or newer (`Some(true)`), all older (`Some(false)`), or some of each.
+    #[must_use]
+    pub fn since(self, minor: u16, patch: u16) -> Option<bool> {
+        let asked = Version::new(0, minor, patch);
+        if self.since.is_some_and(|since| since >= asked) {
+            return Some(true);
+        }
+        self.before.is_some_and(|before| before <= asked).then_some(false)
+    }
+}
+
 /// What a log holds.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Log {
@@ -48,6 +84,8 @@ pub struct Log {
     pub server: Option<Server>,
     /// The release as printed (`0.5.8`, `0.0.0.dev1+g…`), with file and line.
     pub version: Option<(Box<str>, u16, u64)>,
+    /// The releases of SGLang that print such lines and have such arguments, whether or not the log names its own.
+    pub releases: Releases,
     /// Arguments printed by the server itself, of its last start: names with underscores, values as printed
     /// without quotes. They win over a command that is given beside the log.
     pub args: BTreeMap<Box<str>, Box<str>>,

@@ -3,6 +3,7 @@
 use plimsoll_ingest::log::{Amount, Event, Kind, LlamaCpp, System};
 
 use super::not_modelled;
+use crate::oom::size;
 use crate::{Case, Cause, Confidence, Direction, Finding, Level, Lever, Move, Phase};
 
 const SERVER: &str = "llama.cpp";
@@ -92,7 +93,7 @@ fn headline(
 pub(super) fn buffer_refused(case: &Case) -> Vec<Finding> {
     let refusals: Vec<_> = lines(case)
         .filter_map(|(event, line)| match line {
-            LlamaCpp::BufferRefused { requested, device } => Some((event, *requested, *device)),
+            LlamaCpp::BufferRefused { requested, device, .. } => Some((event, *requested, *device)),
             _ => None,
         })
         .collect();
@@ -108,10 +109,11 @@ pub(super) fn buffer_refused(case: &Case) -> Vec<Finding> {
         }
         _ => None,
     });
-    let ended = lines(case).filter(after).any(|(_, line)| matches!(line, LlamaCpp::LoadFailed));
+    let ended =
+        lines(case).filter(after).any(|(_, line)| matches!(line, LlamaCpp::LoadFailed { .. }));
     let recovered = if ended { None } else { went_on.next() };
     let device_name = device.map_or("the device".to_owned(), |device| format!("device {device}"));
-    let asked_text = asked.map_or("a buffer".to_owned(), |asked| format!("{asked}"));
+    let asked_text = asked.map_or("a buffer".to_owned(), size);
     let finding = match recovered {
         Some((line, _)) => recovered_finding(&asked_text, &device_name).seen(event).seen(line),
         None => fatal_finding(case, &asked_text, &device_name).seen(event),
@@ -133,7 +135,48 @@ fn recovered_finding(asked: &str, device: &str) -> Finding {
     .set(Lever::new("-ub", Move::Lower).to(512).gives("a smaller compute buffer, which keeps pipeline parallelism"))
 }
 
+/// Whether it was weights that were refused: the lines say so, and no buffer of a later step was made.
+fn weights_refused(case: &Case) -> bool {
+    let named = lines(case).any(|(_, line)| match line {
+        LlamaCpp::BufferRefused { what, .. } => what.as_deref() == Some("model"),
+        LlamaCpp::LoadFailed { what } => what.as_deref() == Some("model"),
+        _ => false,
+    });
+    let later = lines(case).any(|(_, line)| match line {
+        LlamaCpp::KvSize { .. } => true,
+        LlamaCpp::Buffer { what, .. } => matches!(&**what, "KV" | "compute"),
+        LlamaCpp::BufferRefused { what, .. } => matches!(what.as_deref(), Some("KV" | "compute")),
+        _ => false,
+    });
+    named && !later
+}
+
 fn fatal_finding(case: &Case, asked: &str, device: &str) -> Finding {
+    if weights_refused(case) {
+        return Finding::new(
+            "model-too-big",
+            Cause::ModelTooBig,
+            Phase::Load,
+            format!("{asked} of weights were refused on {device}"),
+        )
+        .also(&[
+            Cause::GraphsOrWorkspace,
+            Cause::SharedOrUnifiedMemory,
+            Cause::WeightsAboveFraction,
+        ])
+        .sure(Confidence::Likely, 84)
+        .because("The layers put on this device do not fit it.")
+        .set(
+            Lever::new("-ngl", Move::Lower)
+                .gives("fewer layers on the devices, the rest in host memory"),
+        )
+        .set(
+            Lever::new("--n-cpu-moe", Move::Raise)
+                .gives("experts of that many layers in host memory"),
+        )
+        .set(Lever::new("--tensor-split", Move::Set).gives("less on the smallest device"))
+        .useless("-c", Some(Move::Lower), "the cache comes after the weights");
+    }
     let copies = lines(case).find(|(_, line)| matches!(line, LlamaCpp::PipelineCopies { .. }));
     let mut finding = Finding::new(
         "outside-pool-too-small",
@@ -164,7 +207,7 @@ fn buffers(case: &Case, mut finding: Finding) -> Finding {
             _ => continue,
         };
         if finding.arithmetic.len() < 8 {
-            finding = finding.sum(format!("{what}: {bytes}")).seen(event);
+            finding = finding.sum(format!("{what}: {}", size(*bytes))).seen(event);
         }
     }
     finding

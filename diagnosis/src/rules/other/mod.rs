@@ -1,6 +1,7 @@
 //! Servers whose rules are not modelled: what their lines say, with the figures that they print. Nothing is
 //! computed for another setting, so levers carry a value only where a line gives it.
 
+mod allocation;
 mod llama_cpp;
 mod lmdeploy;
 mod ollama;
@@ -23,6 +24,8 @@ pub(super) const RULES: &[Rule] = &[
     tgi::prefill,
     lmdeploy::pool,
     lmdeploy::out_of_memory,
+    allocation::torch,
+    allocation::driver,
 ];
 
 /// What every finding of this family says of itself.

@@ -31,6 +31,7 @@ pub(super) fn allocation(case: &Case) -> Vec<Finding> {
         settings: Settings::of(case),
         figures: Figures::of(case),
         machine: machine::of(case),
+        encoder_runs: encoder_runs(case, &judged),
         judged: &judged,
     };
     let verdict = scene.verdict();
@@ -53,12 +54,22 @@ pub(super) fn allocation(case: &Case) -> Vec<Finding> {
     vec![remedy::levers(finding, &scene, &verdict)]
 }
 
+/// Whether no frame tells, and the last of vLLM's lines before the failure announces the encoder's dry run.
+fn encoder_runs(case: &Case, judged: &Judgement<'_>) -> bool {
+    let at = (judged.event.file, judged.event.line);
+    let last = case.vllm().rfind(|(event, _)| (event.file, event.line) < at);
+    judged.oom.frames.is_empty()
+        && last.is_some_and(|(_, line)| matches!(line, Vllm::EncoderBudget { .. }))
+}
+
 /// What the failure is judged with.
 pub(super) struct Scene<'a> {
     pub(super) stage: Stage,
     pub(super) settings: Settings,
     pub(super) figures: Figures<'a>,
     pub(super) machine: Machine,
+    /// The last line before the failure says that the encoder is being profiled.
+    encoder_runs: bool,
     pub(super) judged: &'a Judgement<'a>,
 }
 
@@ -82,6 +93,13 @@ impl Scene<'_> {
         };
         match self.stage {
             Stage::Load => self.loading(new, shared),
+            Stage::Profile if self.encoder_runs => new(
+                "encoder",
+                Cause::Encoder,
+                &[Cause::ProfileRunPeak],
+                Phase::Encoder,
+                Direction::NoEffect,
+            ),
             Stage::Profile => self.profile_run(new),
             _ if self.siblings().is_some()
                 && self.settings.draft.is_some()
@@ -223,6 +241,10 @@ impl Scene<'_> {
         {
             return Verdict { weight: 90, ..shared };
         }
+        if self.logits_of_every_token().is_some() {
+            let (cause, none) = (Cause::PromptLogprobs, Direction::NoEffect);
+            return new("prompt-logprobs", cause, &[Cause::ActivationsOutsidePool], phase, none);
+        }
         if accounts.idle_covers_request() {
             let also = [Cause::ActivationsOutsidePool, Cause::GrowsWithContext];
             return new("fragmentation", Cause::Fragmentation, &also, phase, lower);
@@ -240,6 +262,11 @@ impl Scene<'_> {
     fn unknown(&self, new: impl New, shared: Verdict) -> Verdict {
         if self.settings.draft.is_some() && self.first_engine() {
             return self.draft(new);
+        }
+        if self.logits_of_every_token().is_some() {
+            let (cause, none) = (Cause::PromptLogprobs, Direction::NoEffect);
+            let also = [Cause::ActivationsOutsidePool];
+            return new("prompt-logprobs", cause, &also, Phase::Prefill, none);
         }
         if self.machine.unified && shared.cause != Cause::Fragmentation {
             let also = [shared.cause, Cause::HostMemory, Cause::WrongOrUnknownCapacity];
@@ -271,11 +298,27 @@ impl Scene<'_> {
     }
 
     /// Memory of sibling workers on this device: several processes of one size, as ranks leave them on rank 0's.
-    fn siblings(&self) -> Option<Amount> {
+    pub(super) fn siblings(&self) -> Option<Amount> {
         let listed = &self.judged.oom.processes;
         let (first, rest) = listed.split_first()?;
         let alike = !rest.is_empty() && rest.iter().all(|other| other.bytes == first.bytes);
         alike.then(|| rest.iter().fold(*first, |sum, other| sum + *other))
+    }
+
+    /// The request as tokens of a whole batch × vocabulary × 2 or 4 bytes: only log-probabilities of prompt tokens
+    /// need a row for every token. The entry's bytes, where a vocabulary is known and it fits.
+    fn logits_of_every_token(&self) -> Option<u64> {
+        if !matches!(self.judged.part, None | Some(Part::Logits | Part::PromptLogprobs)) {
+            return None;
+        }
+        let asked = u64::try_from(self.judged.accounts.requested?.bytes).ok()?;
+        let tokens = self.settings.max_num_batched_tokens.filter(|tokens| *tokens > 512)?;
+        let model = plimsoll_catalog::models::find(self.settings.model.as_deref()?).ok()?;
+        let vocabulary = model.model.geometry.vocab_size;
+        [2, 4].into_iter().find(|bytes| {
+            let whole = tokens.saturating_mul(vocabulary).saturating_mul(*bytes);
+            whole > 0 && asked.abs_diff(whole) <= whole / 100 + (2 << 20)
+        })
     }
 
     /// What PyTorch holds beyond weights, pool, profiled peak and graphs.
@@ -340,6 +383,10 @@ impl Scene<'_> {
                 "The profile run has no context behind it, so buffers that grow with the context are not in the budget."
             }
             (Cause::ModelTooBig, _) => "Next to nothing but weights was there: they do not fit.",
+            (Cause::PromptLogprobs, _) => {
+                "The request is a row of logits for every token of the batch, which only log-probabilities of the prompt \
+                 need; the profile run makes none."
+            }
             (Cause::LoadTimePeak, _) => {
                 "Rewriting weights after they were read needs both forms at once: a peak, not the steady state."
             }
@@ -371,6 +418,13 @@ impl Scene<'_> {
             lines.push(format!(
                 "{foreseen} of weights, pool, profiled peak and graphs; {grown} more are allocated"
             ));
+        }
+        if let (Some(bytes), Some(tokens), Some(asked)) = (
+            self.logits_of_every_token(),
+            self.settings.max_num_batched_tokens,
+            self.judged.accounts.requested,
+        ) {
+            lines.push(format!("{} = {tokens} tokens × the vocabulary × {bytes} B", size(asked)));
         }
         if let Some(siblings) = self.siblings() {
             let count = self.judged.oom.processes.len();

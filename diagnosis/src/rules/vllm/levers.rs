@@ -59,6 +59,16 @@ pub(super) fn raise(settings: &Settings, missing: Option<Amount>) -> Lever {
 
 /// Lowers the fraction so that `missing` and a little more stays outside the budget.
 pub(super) fn lower(settings: &Settings, figures: &Figures<'_>, missing: Option<Amount>) -> Lever {
+    lower_by(settings, figures, missing, 0.02)
+}
+
+/// As [`lower`], by `least` at least.
+pub(super) fn lower_by(
+    settings: &Settings,
+    figures: &Figures<'_>,
+    missing: Option<Amount>,
+    least: f64,
+) -> Lever {
     if let Some(pinned) = settings.kv_bytes {
         return pin_below(pinned, missing);
     }
@@ -68,7 +78,7 @@ pub(super) fn lower(settings: &Settings, figures: &Figures<'_>, missing: Option<
         return lever.gives("each 0.01 leaves 1 % of the device's memory more outside the budget");
     };
     let need = missing.map_or(0.0, |missing| missing.most().max(0) as f64 / total.bytes as f64);
-    let step = (need * 100.0).ceil().max(2.0) / 100.0;
+    let step = ((need * 100.0).ceil() / 100.0).max(least);
     let fraction = down(now - step);
     if fraction <= 0.0 {
         return lever;

@@ -1,5 +1,6 @@
 //! Nothing is left for the pool: `No available memory for the cache blocks`, a budget below zero.
 
+use plimsoll_core::units::GIB;
 use plimsoll_ingest::log::{Amount, Event, Vllm};
 
 use super::figures::{Figures, budget};
@@ -23,12 +24,41 @@ pub(super) fn no_blocks(case: &Case) -> Vec<Finding> {
     vec![finding(&settings, &figures, event, missing)]
 }
 
+/// Above this share of the device, what is neither weights nor printed is not a profile run's but others'.
+const OTHERS_DECIDE: f64 = 0.25;
+/// An estimate of graphs above this is no model's: real ones take 0.1 to 4 GiB.
+/// Source: startup logs of vLLM 0.18 to 0.33.
+const GRAPHS_AT_MOST: i64 = 8 * GIB as i64;
+
+/// The estimate of graphs alone is what is missing, and is larger than graphs are.
+fn graphs_misjudged(figures: &Figures<'_>, missing: Option<Amount>) -> bool {
+    figures.graphs_estimated.zip(missing).is_some_and(|((graphs, _), missing)| {
+        graphs.bytes > GRAPHS_AT_MOST && graphs.bytes > missing.bytes
+    })
+}
+
+/// Others' memory that was charged to this start: what the budget lacks beside weights and printed peak.
+/// Source: vLLM 0.8 and 0.9 charge all that is used on the device; later releases what grew since the start.
+fn others(settings: &Settings, figures: &Figures<'_>) -> Option<Amount> {
+    let (budget, total, (kv, _)) = (budget(settings)?, settings.total?, figures.kv?);
+    let peak = figures.peak.map_or(Amount::default(), |(peak, _)| peak);
+    let graphs = figures.graphs_estimated.map_or(Amount::default(), |(graphs, _)| graphs);
+    let rest = budget - figures.held()? - peak - graphs - kv;
+    (rest.bytes as f64 > OTHERS_DECIDE * total.bytes as f64).then_some(rest)
+}
+
 /// What decides between weights and the profile run, and whether any fraction helps.
 fn judge(
     settings: &Settings,
     figures: &Figures<'_>,
     missing: Option<Amount>,
 ) -> (&'static str, Cause, Direction) {
+    if graphs_misjudged(figures, missing) {
+        return ("accounting-bug", Cause::AccountingBug, Direction::NoEffect);
+    }
+    if others(settings, figures).is_some() {
+        return ("shared-memory-machine", Cause::SharedOrUnifiedMemory, Direction::Raise);
+    }
     let held = figures.held();
     let needed = missing.and_then(|missing| levers::fraction_for(settings, missing));
     let too_big = held.zip(settings.total).is_some_and(|(held, total)| held.bytes >= total.bytes)
@@ -57,6 +87,7 @@ fn finding(
             Cause::ProfileRunPeak,
             Cause::ModelTooBig,
             Cause::EmptyFeasibleWindow,
+            Cause::NeighbourDuringSizing,
         ])
         .sure(if missing.is_some() { Confidence::Certain } else { Confidence::Likely }, 90)
         .because(because(cause))
@@ -66,6 +97,19 @@ fn finding(
         (direction, settings.total, settings.utilization, missing)
     {
         finding = finding.window(now + missing.bytes as f64 / total.bytes as f64, 1.0);
+    }
+    if cause == Cause::AccountingBug {
+        finding = finding.set(
+            Lever::new("VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS", Move::Set)
+                .to(0)
+                .gives("graphs are not charged; leave room for them with a lower fraction"),
+        );
+    }
+    if cause == Cause::SharedOrUnifiedMemory {
+        finding = finding.set(
+            Lever::new("other programs on the device", Move::Unset)
+                .gives("what they hold, or took while the server measured"),
+        );
     }
     if cause != Cause::ModelTooBig {
         let batch = levers::smaller_batch(settings, figures);
@@ -109,6 +153,12 @@ fn because(cause: Cause) -> &'static str {
         Cause::ModelTooBig => {
             "What is missing is more than the device has beside the budget: no fraction helps."
         }
+        Cause::AccountingBug => {
+            "The estimate of graphs, from two trial captures, is larger than graphs are; it alone takes the pool."
+        }
+        Cause::SharedOrUnifiedMemory => {
+            "Weights and peak do not explain it: what other programs hold, or took meanwhile, is charged to this server."
+        }
         Cause::ProfileRunPeak => {
             "The weights leave room; the dry run of max_num_batched_tokens tokens takes it."
         }
@@ -128,6 +178,9 @@ fn evidence(
         [figures.weights, figures.consumed, figures.peak, figures.kv].into_iter().flatten()
     {
         finding = finding.seen(event);
+    }
+    if let Some((graphs, event)) = figures.graphs_estimated {
+        finding = finding.sum(format!("{graphs} are charged for graphs, by estimate")).seen(event);
     }
     if let Some(line) = levers::budget_line(settings) {
         finding = finding.sum(line);

@@ -124,8 +124,14 @@ fn shared(finding: Finding, scene: &Scene<'_>, verdict: &Verdict) -> Finding {
 }
 
 fn draft(finding: Finding, scene: &Scene<'_>) -> Finding {
+    let missing = scene.judged.accounts.missing.unwrap_or_default();
+    let outside = scene.siblings().map_or(missing, |siblings| siblings + missing);
+    let lever = levers::lower(&scene.settings, &scene.figures, Some(outside));
+    let gives = lever.gives.clone().unwrap_or_default();
     finding
-        .set(lower(scene))
+        .set(
+            lever.gives(format!("{gives}; the draft's weights, which no line prints, come on top")),
+        )
         .set(
             Lever::new("--speculative-draft-tensor-parallel-size", Move::Lower)
                 .to(1)
@@ -137,11 +143,21 @@ fn draft(finding: Finding, scene: &Scene<'_>) -> Finding {
         )
 }
 
+/// What was missing at the first graph that failed says little of those that were still to come: a step of 0.05.
+const CAPTURE_STEP: f64 = 0.05;
+
 fn capture(finding: Finding, scene: &Scene<'_>) -> Finding {
+    let missing = scene.judged.accounts.missing;
     finding
-        .set(lower(scene))
+        .set(levers::lower_by(&scene.settings, &scene.figures, missing, CAPTURE_STEP))
         .set(levers::fewer_requests(&scene.settings))
+        .set(Lever::new("--cudagraph-capture-sizes", Move::Lower).gives("fewer graphs"))
         .set(Lever::new("--enforce-eager", Move::Set).gives("no graphs, slower decoding"))
+        .useless(
+            "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0",
+            Some(Move::Set),
+            "the pool would take what graphs need; the text that recommends it is for estimates too large",
+        )
 }
 
 fn serving(finding: Finding, scene: &Scene<'_>, verdict: &Verdict) -> Finding {
@@ -191,7 +207,7 @@ fn useless(mut finding: Finding, scene: &Scene<'_>, verdict: &Verdict) -> Findin
         "on machines with one memory it maps many small pages, which fails first"
     } else if scene.settings.expandable {
         "it is set already"
-    } else if verdict.cause == Cause::Fragmentation {
+    } else if verdict.cause == Cause::Fragmentation || scene.judged.accounts.idle.is_none() {
         return finding;
     } else {
         "too little is idle: the memory is taken, not in pieces"

@@ -14,7 +14,9 @@ const STORM: u64 = 50;
 /// Requests are thrown out of a full pool: the first engine's line, the second engine's counter.
 pub(super) fn preemption(case: &Case) -> Vec<Finding> {
     let line = case.vllm().rev().find_map(|(event, line)| match line {
-        Vllm::Preempted { mode, total } => Some((event, mode.as_deref(), *total)),
+        Vllm::Preempted { mode, total } if *total != Some(0) => {
+            Some((event, mode.as_deref(), *total))
+        }
         _ => None,
     });
     let counted: u64 = case.log.activity.values().map(|activity| activity.retracted_requests).sum();
@@ -203,6 +205,76 @@ pub(super) fn encoder_worst(case: &Case) -> Vec<Finding> {
         finding = finding.seen(event);
     }
     vec![finding]
+}
+
+/// Each running request holds a block of state, and there are fewer blocks than requests allowed.
+pub(super) fn mamba_blocks(case: &Case) -> Vec<Finding> {
+    let refusal = case.vllm().find_map(|(event, line)| match line {
+        Vllm::MambaBlocks { requests, blocks } => Some((event, *requests, *blocks)),
+        _ => None,
+    });
+    let Some((event, requests, blocks)) = refusal else { return Vec::new() };
+    let settings = Settings::of(case);
+    vec![
+        Finding::new(
+            "mamba-state",
+            Cause::MambaState,
+            Phase::Capture,
+            format!("the pool has {blocks} blocks of state, and {requests} requests may run"),
+        )
+        .also(&[Cause::PoolTooSmall])
+        .sure(Confidence::Certain, 95)
+        .because(
+            "Layers with a state of fixed size take a block of the pool for every running request.",
+        )
+        .sum(format!(
+            "{requests} allowed − {blocks} blocks = {} too many",
+            requests.saturating_sub(blocks)
+        ))
+        .seen(event)
+        .fraction(Direction::Raise)
+        .set(
+            Lever::new("--max-num-seqs", Move::Lower).to(blocks).gives(
+                "as many requests as there are blocks; fewer leave tokens for their contexts",
+            ),
+        )
+        .set(levers::raise(&settings, None).gives("blocks in proportion to the pool"))
+        .useless(
+            "--max-model-len",
+            Some(Move::Lower),
+            "a state has the same size at any length",
+        ),
+    ]
+}
+
+/// One image or video is larger than the encoder cache: that request is refused, the server lives.
+pub(super) fn encoder_item(case: &Case) -> Vec<Finding> {
+    let refusal = case.vllm().find_map(|(event, line)| match line {
+        Vllm::EncoderItemTooLarge { tokens, limit } => Some((event, *tokens, *limit)),
+        _ => None,
+    });
+    let Some((event, tokens, limit)) = refusal else { return Vec::new() };
+    let named = |count: Option<u64>| count.map_or("more".to_owned(), levers::tokens);
+    let lever = Lever::new("--max-num-batched-tokens", Move::Raise);
+    let lever = match tokens {
+        Some(tokens) => lever.to(tokens.next_power_of_two()),
+        None => lever,
+    };
+    vec![
+        Finding::new(
+            "encoder",
+            Cause::Encoder,
+            Phase::Refused,
+            format!("one item of {} was refused, the encoder cache holds {}", named(tokens), named(limit)),
+        )
+        .level(Level::Warning)
+        .sure(Confidence::Certain, 60)
+        .because("The encoder cache is as large as a batch, or as the largest item that the limits allow.")
+        .seen(event)
+        .set(lever.gives("a larger encoder cache and a larger profile run"))
+        .set(Lever::new("--mm-processor-kwargs", Move::Set).gives("smaller items"))
+        .useless(UTILIZATION, None, "the cache does not follow the fraction"),
+    ]
 }
 
 /// A workspace that was locked after warm-up must grow.

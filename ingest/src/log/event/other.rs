@@ -7,6 +7,8 @@ use crate::log::Amount;
 pub enum LlamaCpp {
     /// `allocating … MiB on device …: cudaMalloc failed: out of memory`, `failed to allocate … buffer of size …`.
     BufferRefused {
+        /// `model`, `KV` or `compute`, where the line tells.
+        what: Option<Box<str>>,
         /// Bytes asked for.
         requested: Option<Amount>,
         /// Device.
@@ -59,7 +61,10 @@ pub enum LlamaCpp {
     /// `failed to fit params …` of the automatic fit: not fatal by itself.
     FitFailed,
     /// `error loading model`, `failed to create context`, `unable to load model`: it ends.
-    LoadFailed,
+    LoadFailed {
+        /// `model` or `context`, where the line tells.
+        what: Option<Box<str>>,
+    },
     /// `server is listening`, `all slots are idle`: it serves.
     Ready,
 }

@@ -261,6 +261,20 @@ pub enum Vllm {
         /// Its size.
         size: Option<Amount>,
     },
+    /// `max_num_seqs (…) exceeds available Mamba cache blocks (…)`: a state block for every running request.
+    MambaBlocks {
+        /// `max_num_seqs`.
+        requests: u64,
+        /// Blocks there are.
+        blocks: u64,
+    },
+    /// `… item with … which exceeds the pre-allocated encoder cache size …`: one request refused.
+    EncoderItemTooLarge {
+        /// Tokens of the item.
+        tokens: Option<u64>,
+        /// Tokens that the encoder cache holds.
+        limit: Option<u64>,
+    },
     /// `Workspace is locked but allocation from … requires … MB, current size is … MB`.
     WorkspaceLocked {
         /// Asked for.

@@ -1,10 +1,11 @@
 //! From undressed lines to the [`Log`]: who wrote them, in which start, and what is kept of them.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::command::Command;
 use super::filter::{Filter, Readers};
+use super::kept::Kept;
 use super::redact::Redact;
 use super::source::Piece;
 use super::stamp::{Stamp, StampForm};
@@ -12,11 +13,11 @@ use super::starts::Starts;
 use super::traceback::{Part, Tracebacks, class};
 use super::undress::{Undressed, json_message, plain, undress};
 use super::{
-    devices, frequent, llama_cpp, lmdeploy, ollama, sglang, system, tensorrt_llm, tgi, torch,
-    version, vllm,
+    clues, devices, frequent, llama_cpp, lmdeploy, ollama, sglang, system, tensorrt_llm, tgi,
+    torch, version, vllm,
 };
 use crate::log::{
-    Event, ExceptionText, Frame, Kind, Log, Rank, Server, Sglang, System, TorchOom, Vllm,
+    Activity, Event, ExceptionText, Frame, Kind, Log, Rank, Server, Sglang, System, Vllm,
 };
 
 /// Ranks that are told apart.
@@ -31,43 +32,27 @@ const DEVICES: usize = 16;
 /// Bytes of a message of an exception that are kept.
 const MESSAGE: usize = 400;
 
-/// Lines within which an equal text of the allocator is the same refusal told again.
-const TOLD_AGAIN: u64 = 400;
-
 /// Builds the log piece by piece.
 pub(super) struct Collector {
     filter: Option<&'static Filter>,
     redact: Redact,
     log: Log,
-    /// The last half of the events, once the first is full.
-    tail: VecDeque<Event>,
+    kept: Kept,
     tracebacks: Tracebacks,
     command: Command,
     starts: Starts,
     ranks: BTreeSet<Rank>,
     /// Processes without a number of their own, in order of appearance.
     processes: BTreeMap<u64, u32>,
+    /// Frequent lines whose wording was looked at.
+    looked_at: u32,
     /// The first stamp of each form.
     origins: [Option<i64>; 3],
     /// Telling lines by server.
     telling: BTreeMap<Server, u64>,
-    /// The allocator's last text, as long as its end may stand on the next line.
-    wrapped: Option<Wrapped>,
     file: u16,
     line: u64,
 }
-
-/// A text that may go on.
-struct Wrapped {
-    text: String,
-    line: u64,
-}
-
-/// Lines after which a text does not go on.
-const WRAPPED: u64 = 6;
-
-/// Bytes of a text that goes on.
-const WRAPPED_TEXT: usize = 4096;
 
 impl Collector {
     pub(super) fn new(redact: Redact) -> Self {
@@ -75,15 +60,15 @@ impl Collector {
             filter: Filter::shared(),
             redact,
             log: Log::default(),
-            tail: VecDeque::new(),
+            kept: Kept::default(),
             tracebacks: Tracebacks::default(),
             command: Command::default(),
             starts: Starts::default(),
             ranks: BTreeSet::new(),
             processes: BTreeMap::new(),
+            looked_at: 0,
             origins: [None; 3],
             telling: BTreeMap::new(),
-            wrapped: None,
             file: 0,
             line: 0,
         }
@@ -118,7 +103,7 @@ impl Collector {
             self.odd(format!("{name}:{}: a line of {length} bytes was cut", piece.line));
         }
         let bytes = plain(piece.bytes);
-        let open = self.tracebacks.any() || self.command.is_open() || self.wrapped.is_some();
+        let open = self.tracebacks.any() || self.command.is_open() || self.kept.expects_more();
         let wanted = open || filter.wants(&bytes);
         if !wanted {
             return;
@@ -148,7 +133,7 @@ impl Collector {
             return;
         }
         let readers = filter.readers(text.as_bytes());
-        if self.goes_on(bare.text) {
+        if self.kept.goes_on(bare.text, self.line) {
             return;
         }
         if self.command.is_open() || readers.has(Readers::COMMAND) {
@@ -166,28 +151,6 @@ impl Collector {
                 self.facts(&bare, readers, seconds, frames);
             }
         }
-    }
-
-    /// Whether the line is the rest of the allocator's text above it; then the event has its figures too.
-    fn goes_on(&mut self, text: &str) -> bool {
-        let Some(wrapped) = self.wrapped.take_if(|wrapped| wrapped.line + WRAPPED >= self.line)
-        else {
-            self.wrapped = None;
-            return false;
-        };
-        let Some((text, mut oom)) = torch::joined(&wrapped.text, text.trim()) else {
-            self.wrapped = Some(wrapped);
-            return false;
-        };
-        let event = self.tail.back_mut().or_else(|| self.log.events.last_mut());
-        if let Some(Event { kind: Kind::TorchOom(old), .. }) = event {
-            oom.frames = std::mem::take(&mut old.frames);
-            *old = oom;
-        }
-        if text.len() < WRAPPED_TEXT {
-            self.wrapped = Some(Wrapped { text, line: wrapped.line });
-        }
-        true
     }
 
     /// The number of a process in order of appearance.
@@ -224,12 +187,23 @@ impl Collector {
         if let Some(server) = line.server() {
             self.tell(server, 1);
             self.know(rank);
+            if server == Server::Sglang && self.looked_at < clues::FREQUENT {
+                self.looked_at += 1;
+                clues::by_text(&mut self.log.releases, bare.text);
+            }
         }
-        let key = (self.starts.of(rank), rank);
-        if self.log.activity.len() < ACTIVITIES || self.log.activity.contains_key(&key) {
-            line.count(self.line, self.log.activity.entry(key).or_default());
+        let at = self.line;
+        if let Some(activity) = self.activity(rank) {
+            line.count(at, activity);
         }
         true
+    }
+
+    /// What is counted of a rank in the current start; `None` beyond the bound.
+    fn activity(&mut self, rank: Rank) -> Option<&mut Activity> {
+        let key = (self.starts.current(), rank);
+        let room = self.log.activity.len() < ACTIVITIES || self.log.activity.contains_key(&key);
+        room.then(|| self.log.activity.entry(key).or_default())
     }
 
     fn pasted(&mut self, text: &str) {
@@ -292,6 +266,9 @@ impl Collector {
             self.device(bare.text);
         }
         let mut kinds = parse(bare.text, readers);
+        if readers.has(Readers::SGLANG) {
+            clues::by_text(&mut self.log.releases, bare.text);
+        }
         let ended = !frames.is_empty();
         if kinds.is_empty() && (ended || readers.has(Readers::TRACEBACK)) {
             kinds.extend(self.exception(bare.text, ended));
@@ -372,16 +349,15 @@ impl Collector {
             self.tell(server, 1);
         }
         self.know(bare.rank);
+        if let Kind::Sglang(what) = &kind {
+            clues::by_arguments(&mut self.log.releases, what);
+        }
         let start = self.starts.take(bare.rank, &kind);
-        if let Kind::TorchOom(oom) = &kind {
-            if self.told_before(bare.rank, start, oom) {
-                return;
-            }
-            let whole = oom.reserved_unallocated.is_some() || bare.text.len() > WRAPPED_TEXT;
-            self.wrapped =
-                Some(Wrapped { text: bare.text.to_owned(), line: self.line }).filter(|_| !whole);
-        } else {
-            self.wrapped = None;
+        if let Kind::Sglang(Sglang::Retract { requests, .. }) = &kind
+            && let Some(activity) = self.activity(bare.rank)
+        {
+            activity.retractions += 1;
+            activity.retracted_requests += requests;
         }
         match &kind {
             Kind::Sglang(Sglang::ServerArgs(args)) | Kind::Vllm(Vllm::Args(args)) => {
@@ -404,41 +380,7 @@ impl Collector {
             text: self.redact.cut(bare.text.trim_start(), Event::TEXT),
             kind,
         };
-        self.push(event);
-    }
-
-    /// The first half of the room is for the first events, the other half for the last.
-    fn push(&mut self, event: Event) {
-        if self.log.events.len() < Log::EVENTS / 2 {
-            self.log.events.push(event);
-            return;
-        }
-        if self.tail.len() == Log::EVENTS / 2 {
-            self.tail.pop_front();
-            self.log.events_left_out += 1;
-        }
-        self.tail.push_back(event);
-    }
-
-    /// Whether an allocator's text was told a few lines above: engines wrap it into a second exception and print
-    /// both. The frames of the first are the deeper ones.
-    fn told_before(&mut self, rank: Rank, start: u32, oom: &TorchOom) -> bool {
-        let line = self.line;
-        let file = self.file;
-        let recent = self.tail.iter_mut().rev().chain(self.log.events.iter_mut().rev());
-        for event in recent.take(16) {
-            if event.file != file || event.start != start || event.line + TOLD_AGAIN < line {
-                return false;
-            }
-            let Kind::TorchOom(old) = &mut event.kind else { continue };
-            if event.rank == rank && same_figures(old, oom) {
-                if old.frames.len() < oom.frames.len() {
-                    old.frames.clone_from(&oom.frames);
-                }
-                return true;
-            }
-        }
-        false
+        self.kept.push(event, bare.text);
     }
 
     /// The log, complete.
@@ -460,7 +402,7 @@ impl Collector {
         let server = self.server();
         let mut log = self.log;
         log.server = server;
-        log.events.extend(self.tail);
+        (log.events, log.events_left_out) = self.kept.finish();
         log.ranks = self.ranks.into_iter().collect();
         log.starts = self.starts.count();
         log
@@ -536,14 +478,4 @@ fn give_frames(kind: &mut Kind, frames: &mut Option<Vec<Frame>>) {
     if let Some(frames) = frames.take() {
         *slot = frames;
     }
-}
-
-fn same_figures(old: &TorchOom, new: &TorchOom) -> bool {
-    old.form == new.form
-        && old.requested == new.requested
-        && old.device == new.device
-        && old.capacity == new.capacity
-        && old.free == new.free
-        && old.allocated == new.allocated
-        && old.this_process == new.this_process
 }

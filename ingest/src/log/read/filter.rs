@@ -6,8 +6,8 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use memchr::memmem::Finder;
 
 use super::{
-    command, devices, frequent, llama_cpp, lmdeploy, ollama, sglang, system, tensorrt_llm, tgi,
-    torch, traceback, version, vllm,
+    clues, command, devices, frequent, llama_cpp, lmdeploy, ollama, sglang, system, tensorrt_llm,
+    tgi, torch, traceback, version, vllm,
 };
 
 /// A set of parsers that a line may be for.
@@ -54,7 +54,7 @@ impl Filter {
     }
 
     fn build() -> Option<Self> {
-        let tables: [(Readers, &[&str]); 13] = [
+        let tables: [(Readers, &[&str]); 14] = [
             (Readers::SGLANG, sglang::WORDS),
             (Readers::TORCH, torch::WORDS),
             (Readers::SYSTEM, system::WORDS),
@@ -66,6 +66,7 @@ impl Filter {
             (Readers::TGI, tgi::WORDS),
             (Readers::LMDEPLOY, lmdeploy::WORDS),
             (Readers::VERSION, version::WORDS),
+            (Readers::SGLANG, clues::WORDS),
             (Readers::COMMAND, command::WORDS),
             (Readers::DEVICES, devices::WORDS),
         ];

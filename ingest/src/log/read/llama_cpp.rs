@@ -28,11 +28,13 @@ const LINES: &[Known<LlamaCpp>; 28] = &[
     ("failed to find a memory slot for batch", |_| Some(LlamaCpp::ContextExceeded)),
     ("failed to find free space in the KV cache", |_| Some(LlamaCpp::ContextExceeded)),
     ("failed to fit params", |_| Some(LlamaCpp::FitFailed)),
-    ("error loading model", |_| Some(LlamaCpp::LoadFailed)),
-    ("failed to create context", |_| Some(LlamaCpp::LoadFailed)),
-    ("unable to load model", |_| Some(LlamaCpp::LoadFailed)),
-    ("failed to initialize the context", |_| Some(LlamaCpp::LoadFailed)),
-    ("unable to create context", |_| Some(LlamaCpp::LoadFailed)),
+    ("error loading model", |_| Some(LlamaCpp::LoadFailed { what: Some("model".into()) })),
+    ("failed to create context", |_| Some(LlamaCpp::LoadFailed { what: Some("context".into()) })),
+    ("unable to load model", |_| Some(LlamaCpp::LoadFailed { what: None })),
+    ("failed to initialize the context", |_| {
+        Some(LlamaCpp::LoadFailed { what: Some("context".into()) })
+    }),
+    ("unable to create context", |_| Some(LlamaCpp::LoadFailed { what: Some("context".into()) })),
     ("server is listening", |_| Some(LlamaCpp::Ready)),
     ("all slots are idle", |_| Some(LlamaCpp::Ready)),
     ("main: model loaded", |_| Some(LlamaCpp::Ready)),
@@ -61,7 +63,20 @@ fn refused(line: &str) -> Option<LlamaCpp> {
         let name = between(line, "failed to allocate ", " buffer")?;
         name.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().ok()
     });
-    Some(LlamaCpp::BufferRefused { requested, device })
+    Some(LlamaCpp::BufferRefused { what: kind(line).map(Into::into), requested, device })
+}
+
+/// Which buffer it is, by the function that writes the line or by its words.
+fn kind(line: &str) -> Option<&'static str> {
+    const KINDS: &[(&str, &[&str])] = &[
+        ("model", &["alloc_tensor_range", "load_tensors", "unable to allocate"]),
+        ("KV", &["kv cache", "kv_cache"]),
+        ("compute", &["gallocr", "compute", "graph_reserve"]),
+    ];
+    KINDS
+        .iter()
+        .find(|(_, words)| words.iter().any(|word| line.contains(word)))
+        .map(|(kind, _)| *kind)
 }
 
 fn small(line: &str, key: &str) -> Option<u32> {
@@ -120,11 +135,15 @@ mod tests {
     fn refusals_keep_size_and_device() {
         let by_device = read("allocating 96.00 MiB on device 3: cudaMalloc failed: out of memory");
         let requested = Some(Amount { bytes: 96 << 20, half: 5243 });
-        assert_eq!(by_device, Some(LlamaCpp::BufferRefused { requested, device: Some(3) }));
+        assert_eq!(
+            by_device,
+            Some(LlamaCpp::BufferRefused { what: None, requested, device: Some(3) })
+        );
         let by_name =
             read("ggml_gallocr_reserve_n: failed to allocate CUDA3 buffer of size 100663296");
         let requested = Some(Amount::exact(100_663_296));
-        assert_eq!(by_name, Some(LlamaCpp::BufferRefused { requested, device: Some(3) }));
+        let what = Some("compute".into());
+        assert_eq!(by_name, Some(LlamaCpp::BufferRefused { what, requested, device: Some(3) }));
         assert_eq!(read("failed to allocate memory for the thread pool"), None);
     }
 

@@ -2,14 +2,16 @@
 //!
 //! `source` gives pieces of lines in constant memory, `filter` finds those that hold a telling word, `undress`
 //! takes off what stands around them, the parsers (a file for each kind of line) read what they say, and
-//! `collect` keeps it.
+//! `collect` puts it together: who wrote it (`undress`), in which start (`starts`), what is kept (`kept`).
 
+mod clues;
 mod collect;
 mod command;
 mod devices;
 mod fields;
 mod filter;
 mod frequent;
+mod kept;
 mod llama_cpp;
 mod lmdeploy;
 mod ollama;

@@ -31,8 +31,8 @@ impl Starts {
         self.in_file = 0;
     }
 
-    /// The start that lines of this rank belong to now.
-    pub(super) fn of(&self, _rank: Rank) -> u32 {
+    /// The start that lines belong to now.
+    pub(super) fn current(&self) -> u32 {
         self.current
     }
 

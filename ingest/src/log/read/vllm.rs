@@ -8,7 +8,7 @@ use super::scan::{Known, read_by, words};
 use crate::log::{Reached, Vllm};
 
 /// Every line known, by its telling words. The order decides where a line holds the words of two.
-const LINES: &[Known<Vllm>; 63] = &[
+const LINES: &[Known<Vllm>; 66] = &[
     // What the server says of itself.
     ("non-default args: ", args::mapping),
     ("args: Namespace(", args::namespace),
@@ -41,6 +41,8 @@ const LINES: &[Known<Vllm>; 63] = &[
     ("Padding mamba page size", sizing::hybrid),
     ("too short to hold the multi-modal embeddings", sizing::encoder_worst),
     ("Encoder cache will be initialized with a budget of ", sizing::encoder_budget),
+    ("exceeds available Mamba cache blocks", sizing::mamba_blocks),
+    ("exceeds the pre-allocated encoder cache size", serving::encoder_item),
     ("oo large swap space", sizing::swap_space),
     ("VLLM_CPU_KVCACHE_SPACE", sizing::cpu_kv_space),
     ("enabled with max_num_batched_tokens=", sizing::batched_tokens),
@@ -58,6 +60,7 @@ const LINES: &[Known<Vllm>; 63] = &[
     ("Sleep mode freed ", serving::sleep),
     // Serving.
     ("is preempted by ", serving::preempted),
+    ("num_preemptions", serving::preemption_metric),
     ("lack of CPU swap space", |_| Some(Vllm::NoSwapSpace)),
     ("maximum context length is ", serving::prompt_too_long),
     // Phases.

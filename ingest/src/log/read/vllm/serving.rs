@@ -37,8 +37,7 @@ pub(super) fn preempted(line: &str) -> Option<Vllm> {
 /// `… However, your request has 9000 input tokens`.
 pub(super) fn prompt_too_long(line: &str) -> Option<Vllm> {
     let rest = after(line, "maximum context length is ")?;
-    let asked =
-        after(rest, "However").and_then(|rest| rest.split_whitespace().find_map(|word| uint(word)));
+    let asked = after(rest, "However").and_then(|rest| rest.split_whitespace().find_map(uint));
     Some(Vllm::PromptTooLong { limit: uint(rest)?, asked })
 }
 
@@ -46,4 +45,20 @@ pub(super) fn prompt_too_long(line: &str) -> Option<Vllm> {
 pub(super) fn worker_failed(line: &str) -> Option<Vllm> {
     let rest = after(line, "WorkerProc ")?;
     (rest.contains("failed") || rest.contains("hit an exception")).then_some(Vllm::EngineFailed)
+}
+
+/// `… a(n) image item with length 4230, which exceeds the pre-allocated encoder cache size 4225`; newer ones say
+/// `with 4230 embedding tokens`.
+pub(super) fn encoder_item(line: &str) -> Option<Vllm> {
+    Some(Vllm::EncoderItemTooLarge {
+        tokens: uint_after(line, " with length ").or_else(|| uint_after(line, "item with ")),
+        limit: uint_after(line, "encoder cache size "),
+    })
+}
+
+/// The counter of a pasted metrics page: `vllm:num_preemptions_total{…} 57.0`.
+pub(super) fn preemption_metric(line: &str) -> Option<Vllm> {
+    let count: f64 = line.split_whitespace().next_back()?.parse().ok()?;
+    let counter = line.contains("num_preemptions_total") || line.contains("num_preemptions{");
+    (counter && count >= 0.0).then_some(Vllm::Preempted { mode: None, total: Some(count as u64) })
 }

@@ -276,3 +276,11 @@ pub(super) fn cpu_kv_space(line: &str) -> Option<Vllm> {
 pub(super) fn batched_tokens(line: &str) -> Option<Vllm> {
     Some(Vllm::BatchedTokens { tokens: uint_after(line, "max_num_batched_tokens=")? })
 }
+
+/// `max_num_seqs (256) exceeds available Mamba cache blocks (142). Each decode sequence requires one …`.
+pub(super) fn mamba_blocks(line: &str) -> Option<Vllm> {
+    Some(Vllm::MambaBlocks {
+        requests: uint_after(line, "max_num_seqs (")?,
+        blocks: uint_after(line, "cache blocks (")?,
+    })
+}

@@ -161,6 +161,19 @@ fn growth_swap_preemption() {
 }
 
 #[test]
+fn counters_and_blocks() {
+    let metric = "vllm:num_preemptions_total{engine=\"0\",model_name=\"m\"} 57.0";
+    assert_eq!(read(metric), Some(Vllm::Preempted { mode: None, total: Some(57) }));
+    assert_eq!(read("# HELP vllm:num_preemptions_total Cumulative number of preemptions"), None);
+    let line = "ValueError: max_num_seqs (512) exceeds available Mamba cache blocks (200). Each decode sequence";
+    assert_eq!(read(line), Some(Vllm::MambaBlocks { requests: 512, blocks: 200 }));
+    let item = "The decoder prompt contains a(n) image item with length 5000, which exceeds the pre-allocated encoder \
+                cache size 4096. Please reduce";
+    let refused = Vllm::EncoderItemTooLarge { tokens: Some(5000), limit: Some(4096) };
+    assert_eq!(read(item), Some(refused));
+}
+
+#[test]
 fn requests_and_encoders() {
     let line = "This model's maximum context length is 8192 tokens. However, you requested 9001 tokens (8001 in the messages)";
     assert_eq!(read(line), Some(Vllm::PromptTooLong { limit: 8192, asked: Some(9001) }));
