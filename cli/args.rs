@@ -1,5 +1,6 @@
 //! The command line: verbs, their flags, and the help texts.
 
+use crate::exit::Failure;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use plimsoll_core::units::Bytes;
 use plimsoll_ingest::workload::{Format as TraceFormat, MAX_BLOCK_SIZE};
@@ -11,7 +12,7 @@ const EXIT_CODES: &str = "Exit codes:
   0  it holds
   1  a claim failed, a problem was found, or the margin is too small
   2  bad input or usage
-  3  the device is missing or lost
+  3  the device or server is missing or lost
   130  interrupted; the recording is closed
 
 Results go to stdout, all else to stderr. The text for people may change at any time; JSON has a
@@ -27,6 +28,16 @@ const PLAN_EXAMPLES: &str = "Examples:
 
 The command may stand in docker, kubectl, env, srun or bash -c, with a --config file. Amounts have a
 unit; a log's \"GB\" is GiB.";
+
+/// Shown under the help of `diagnose`.
+const DIAGNOSE_EXAMPLES: &str = "Examples:
+  plimsoll diagnose server.log
+  plimsoll diagnose server.log --device \"H100 SXM\" -- python -m sglang.launch_server --model-path …
+  kubectl logs pod/server --previous | plimsoll diagnose --command @run.sh
+  plimsoll diagnose rank0.log rank1.log.gz --format sarif --output server.sarif
+
+Files are read in the order given, as the ranks or rotations of one server; .gz is read as it is. What
+the log prints of paths, keys, addresses and names of people is cut, unless --no-redact is given.";
 
 /// Shown under the help of `workload`.
 const WORKLOAD_EXAMPLES: &str = "Examples:
@@ -77,6 +88,8 @@ pub enum Format {
     Csv,
     /// Markdown.
     Md,
+    /// SARIF 2.1.0, which CI systems read (`diagnose`).
+    Sarif,
 }
 
 /// When to colour.
@@ -96,6 +109,11 @@ pub enum Verb {
     /// What a launch command does with memory, how near the line it is, and what to pass instead.
     #[command(after_help = PLAN_EXAMPLES)]
     Plan(Box<PlanArgs>),
+    /// What happened to a server, from its log, and what to set.
+    #[command(after_help = DIAGNOSE_EXAMPLES, disable_version_flag = true)]
+    Diagnose(Box<DiagnoseArgs>),
+    /// What a finding of `diagnose` means, an operating rule, or why a usual answer is wrong.
+    Explain(ExplainArgs),
     /// Run scenario files and check what they expect.
     Run(RunArgs),
     /// Run a recording again on the simulator and say whether the decisions are the same.
@@ -106,6 +124,9 @@ pub enum Verb {
     /// a scenario.
     #[command(after_help = WORKLOAD_EXAMPLES)]
     Workload(WorkloadArgs),
+    /// Attach to a running SGLang or vLLM server and read its pool, queue and free memory.
+    #[command(after_help = crate::commands::watch::options::EXAMPLES)]
+    Watch(crate::commands::watch::options::WatchArgs),
     /// What this machine has, and what each backend can do here.
     Doctor(DoctorArgs),
     /// JSON schema of scenario files, or of a result.
@@ -117,6 +138,27 @@ pub enum Verb {
     },
     /// The manual page.
     Man,
+}
+
+impl Verb {
+    /// Whether a verb has a form of its result: SARIF is of `diagnose`, which has no table.
+    ///
+    /// # Errors
+    ///
+    /// It does not; says which it has.
+    pub fn allows(&self, format: Format) -> Result<(), Failure> {
+        let (verb, forms) = match (self, format) {
+            (Self::Diagnose(_), Format::Csv) => ("diagnose", "human, json, jsonl, md and sarif"),
+            (Self::Explain(_), Format::Csv | Format::Sarif) => {
+                ("explain", "human, json, jsonl and md")
+            }
+            (Self::Diagnose(_), _) => return Ok(()),
+            (_, Format::Sarif) => ("this verb", "human, json, jsonl, csv and md"),
+            _ => return Ok(()),
+        };
+        let name = format.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned());
+        Err(Failure::input(format!("--format {name}: {verb} writes {forms}")))
+    }
 }
 
 /// `plimsoll plan`.
@@ -198,6 +240,78 @@ pub enum EngineName {
     Sglang,
     /// vLLM.
     Vllm,
+}
+
+/// `plimsoll diagnose`.
+#[derive(Args, Debug)]
+pub struct DiagnoseArgs {
+    /// Log files of one server, in order; `-` is stdin. Default: stdin, where it is no terminal.
+    #[arg(value_name = "LOG")]
+    pub logs: Vec<PathBuf>,
+    /// The launch command as a text, or @FILE. Default: the one that the log itself shows.
+    #[arg(long, value_name = "TEXT|@FILE", conflicts_with = "launch")]
+    pub command: Option<String>,
+    /// Device, by catalog name. Default: the one that the log names.
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<String>,
+    /// Model: a hub id, a catalog name, a folder with config.json, or a GGUF file. Default: that of the
+    /// command or the log.
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<String>,
+    /// Release of the server. Default: the one that the log prints, else that of the command.
+    #[arg(long, visible_alias = "version", value_name = "RELEASE")]
+    pub engine_version: Option<String>,
+    /// Whose log it is, where its lines do not tell.
+    #[arg(long, value_enum)]
+    pub server: Option<ServerName>,
+    /// Show lines as they stand, with paths, keys and addresses.
+    #[arg(long)]
+    pub no_redact: bool,
+    /// Write scenario files into this folder: `crash.yaml` dies as the log did, `fixed.yaml` lives. Both are
+    /// run before they are claimed.
+    #[arg(long, value_name = "DIR")]
+    pub emit_scenario: Option<PathBuf>,
+    /// Lay a plan beside the log: the JSON of `plan`, a scenario, or a recording of `run`. Says where reality
+    /// first left it.
+    #[arg(long, value_name = "PLAN")]
+    pub against: Option<PathBuf>,
+    /// Show every finding and every line in full.
+    #[arg(long)]
+    pub all: bool,
+    /// The launch command as typed, after `--`.
+    #[arg(last = true, value_name = "LAUNCH COMMAND")]
+    pub launch: Vec<String>,
+}
+
+/// Whose log.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ServerName {
+    /// SGLang.
+    Sglang,
+    /// vLLM.
+    Vllm,
+    /// llama.cpp's server.
+    LlamaCpp,
+    /// ollama.
+    Ollama,
+    /// TensorRT-LLM.
+    #[value(name = "tensorrt-llm")]
+    TensorRtLlm,
+    /// Text Generation Inference.
+    Tgi,
+    /// LMDeploy.
+    Lmdeploy,
+}
+
+/// `plimsoll explain`.
+#[derive(Args, Debug)]
+pub struct ExplainArgs {
+    /// Codes of findings, or topics; none lists them all.
+    #[arg(value_name = "CODE|TOPIC")]
+    pub names: Vec<String>,
+    /// List every code and topic with a line each.
+    #[arg(long, conflicts_with = "names")]
+    pub list: bool,
 }
 
 /// `plimsoll run`.
@@ -356,6 +470,19 @@ pub struct DoctorArgs {
     /// Ask the CUDA driver too, and say what each missing piece means.
     #[arg(long)]
     pub cuda: bool,
+    /// Say what still holds devices and host after a crash, and print the commands that look and free. Runs none
+    /// of them. Exit 1 when something is in the way.
+    #[arg(long, conflicts_with = "cuda")]
+    pub before_relaunch: bool,
+    /// Free memory of each device to wait for: what the last start's log shows at `Load weight begin`.
+    #[arg(long, value_name = "AMOUNT", value_parser = parse_bytes, allow_hyphen_values = true, requires = "before_relaunch")]
+    pub baseline: Option<Bytes>,
+    /// The port that the server is to listen on.
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..), requires = "before_relaunch")]
+    pub port: Option<u16>,
+    /// Folder below which `proc`, `sys` and `dev/shm` lie: the host's, seen from a container.
+    #[arg(long, value_name = "FOLDER", default_value = "/", requires = "before_relaunch")]
+    pub root: PathBuf,
 }
 
 /// `plimsoll schema`.
@@ -373,18 +500,29 @@ pub enum SchemaOf {
     Scenario,
     /// The JSON of `plan`.
     Plan,
+    /// The JSON of `diagnose`.
+    Diagnosis,
+    /// The JSON of `explain`.
+    Explain,
     /// The JSON of `run`.
     Run,
     /// The JSON of `workload`.
     Workload,
     /// The JSON of `doctor`.
     Doctor,
+    /// The JSON of `doctor --before-relaunch`.
+    BeforeRelaunch,
+    /// The JSON of `watch`.
+    Watch,
+    /// A line of a recording of `watch`.
+    WatchRecording,
     /// The JSON of `replay`.
     Replay,
     /// The JSON of `diff`.
     Diff,
 }
 
-fn parse_bytes(text: &str) -> Result<Bytes, String> {
+/// An amount with its unit.
+pub fn parse_bytes(text: &str) -> Result<Bytes, String> {
     text.parse().map_err(|error: plimsoll_core::units::AmountError| error.to_string())
 }

@@ -27,3 +27,12 @@ impl Interrupt {
         self.0.load(Ordering::Relaxed)
     }
 }
+
+/// From now on the first Ctrl-C ends the program at once, with the code of an interruption: for a verb that
+/// has nothing to close.
+pub fn exit_at_once() {
+    let always = Arc::new(AtomicBool::new(true));
+    let code = i32::from(exit::INTERRUPTED);
+    let _ =
+        signal_hook::flag::register_conditional_shutdown(signal_hook::consts::SIGINT, code, always);
+}

@@ -18,12 +18,18 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let output = Output::new(&cli.output);
     let format = cli.output.format;
+    if let Err(failure) = cli.verb.allows(format) {
+        return exit::code(Err(failure));
+    }
     exit::code(match cli.verb {
         Verb::Plan(args) => commands::plan::plan(&args, format, &output),
+        Verb::Diagnose(args) => commands::diagnose::diagnose(&args, format, &output),
+        Verb::Explain(args) => commands::explain::explain(&args, format, &output),
         Verb::Run(args) => commands::run::run(&args, format, &output),
         Verb::Replay(args) => commands::replay::replay(&args, format, &output),
         Verb::Diff(args) => commands::diff::diff(&args, format, &output),
         Verb::Workload(args) => commands::workload::workload(&args, format, &output),
+        Verb::Watch(args) => commands::watch::watch(&args, format, &output),
         Verb::Doctor(args) => commands::doctor::doctor(&args, format, &output),
         Verb::Schema(args) => commands::schema::schema(&args, &output),
         Verb::Completions { shell } => commands::help::completions(shell, &output),

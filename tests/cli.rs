@@ -2,14 +2,18 @@
 //!
 //! The environment is empty and no `nvidia-smi` can be found, so that every machine shows the same.
 
+mod diagnose;
 mod docs;
 mod errors;
+mod explain;
 mod json;
 mod life;
 mod metrics;
 mod plans;
+mod relaunch;
 mod schema_check;
 mod verbs;
+mod watch;
 mod workload;
 
 use std::{

@@ -74,6 +74,8 @@ smoke_tests!(
     safetensors,
     scenario,
     server_log,
+    server_page,
+    watch_recording,
     workload_trace,
 );
 
@@ -157,6 +159,16 @@ fn seeds_are_accepted_by_their_readers() {
     }
     for seed in (target("model_entry").unwrap().seeds)() {
         plimsoll_catalog::models::read_text("seed", std::str::from_utf8(&seed).unwrap()).unwrap();
+    }
+    for seed in (target("watch_recording").unwrap().seeds)() {
+        let mut lines = 0;
+        plimsoll_ingest::watch::recording::read(seed.as_slice(), |_, _| lines += 1).unwrap();
+        assert_eq!(lines, 4);
+    }
+    let pages = (target("server_page").unwrap().seeds)();
+    for page in &pages[..2] {
+        let page = plimsoll_ingest::watch::read_page(std::str::from_utf8(page).unwrap());
+        assert!(page.bad.is_none() && page.ranks.len() <= 2 && page.kind.is_some());
     }
     for seed in (target("decision_log").unwrap().seeds)() {
         assert_eq!(plimsoll_replay::wire::Log::read(seed.as_slice()).unwrap().records.len(), 4);

@@ -17,6 +17,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("plimsoll-catalog", &["plimsoll-core"]),
     ("plimsoll-ingest", &["plimsoll-core"]),
     (
+        "plimsoll-diagnosis",
+        &["plimsoll-core", "plimsoll-catalog", "plimsoll-ingest", "plimsoll-replay"],
+    ),
+    (
         "plimsoll-replay",
         &["plimsoll-core", "plimsoll-backend-sim", "plimsoll-catalog", "plimsoll-ingest"],
     ),
@@ -26,6 +30,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "plimsoll-core",
             "plimsoll-backend-host",
             "plimsoll-catalog",
+            "plimsoll-diagnosis",
             "plimsoll-ingest",
             "plimsoll-replay",
         ],
@@ -38,6 +43,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "plimsoll-backend-host",
             "plimsoll-backend-cuda",
             "plimsoll-catalog",
+            "plimsoll-diagnosis",
             "plimsoll-ingest",
             "plimsoll-replay",
             // Tests only.
@@ -137,8 +143,16 @@ fn core_only_decides() {
 
 #[test]
 fn unsafe_code_stands_in_the_cuda_backend_only() {
-    let all =
-        sources(&["core", "backend-sim", "backend-host", "catalog", "ingest", "replay", "cli"]);
+    let all = sources(&[
+        "core",
+        "backend-sim",
+        "backend-host",
+        "catalog",
+        "diagnosis",
+        "ingest",
+        "replay",
+        "cli",
+    ]);
     for (path, text) in all {
         for (at, line) in code_lines(&text) {
             let found = line.contains("unsafe {") || line.contains("unsafe fn");
@@ -149,8 +163,16 @@ fn unsafe_code_stands_in_the_cuda_backend_only() {
 
 #[test]
 fn files_have_one_subject() {
-    let all =
-        ["core", "backend-sim", "backend-host", "backend-cuda", "catalog", "ingest", "replay"];
+    let all = [
+        "core",
+        "backend-sim",
+        "backend-host",
+        "backend-cuda",
+        "catalog",
+        "diagnosis",
+        "ingest",
+        "replay",
+    ];
     for (path, text) in
         sources(&all).into_iter().chain(sources(&["cli", "tests", "benches", "fuzz"]))
     {

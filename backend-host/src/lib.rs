@@ -4,6 +4,7 @@
 //! The readings read files and run one command; they never change anything. [`HostBackend`] maps and
 //! touches memory of this process only.
 
+pub mod amdgpu;
 mod broker;
 mod kernel;
 pub mod linux;
@@ -12,6 +13,7 @@ pub mod macos;
 pub mod memory;
 pub mod nvidia_smi;
 mod pile;
+pub mod processes;
 mod purse;
 mod range;
 mod region;

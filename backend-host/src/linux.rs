@@ -251,13 +251,13 @@ fn occupied(entries: fs::ReadDir, depth: u32) -> Bytes {
 }
 
 #[cfg(unix)]
-fn blocks(data: &fs::Metadata) -> Bytes {
+pub(crate) fn blocks(data: &fs::Metadata) -> Bytes {
     use std::os::unix::fs::MetadataExt as _;
     // POSIX counts in 512-byte blocks whatever the file system's are.
     Bytes(data.blocks().saturating_mul(512))
 }
 
 #[cfg(not(unix))]
-fn blocks(data: &fs::Metadata) -> Bytes {
+pub(crate) fn blocks(data: &fs::Metadata) -> Bytes {
     Bytes(data.len())
 }

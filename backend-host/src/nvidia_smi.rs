@@ -170,8 +170,112 @@ pub fn run(limit: Duration) -> Result<Vec<SmiGpu>, SmiError> {
 /// # Errors
 /// As [`run`].
 pub fn run_command(program: &str, limit: Duration) -> Result<Vec<SmiGpu>, SmiError> {
+    let said = ask(program, QUERY, limit)?;
+    said.unless_failed(parse(&said.out))
+}
+
+/// What a device is held by.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SmiProcess {
+    /// Index of the card; `None` when no card has the UUID.
+    pub index: Option<u32>,
+    /// Its number, in the process space of the driver: inside a container it may be nobody's.
+    pub pid: u32,
+    /// What it holds, in MiB; `None` where the tool does not say.
+    pub used_mib: Option<u64>,
+}
+
+/// The processes that compute on each card. None are shown inside most containers.
+///
+/// # Errors
+/// As [`run`].
+pub fn processes(program: &str, limit: Duration) -> Result<Vec<SmiProcess>, SmiError> {
+    let said = ask(program, "--query-gpu=index,uuid", limit)?;
+    let cards = said.unless_failed(uuids(&said.out))?;
+    let said = ask(program, "--query-compute-apps=gpu_uuid,pid,used_memory", limit)?;
+    said.unless_failed(parse_processes(&said.out, &cards))
+}
+
+/// Reads `index, uuid`, a card a line.
+fn uuids(text: &str) -> Result<Vec<(u32, String)>, SmiError> {
+    let mut cards = Vec::new();
+    for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let (index, uuid) = line.split_once(',').unwrap_or((line, ""));
+        let index = index.trim();
+        let wrong = |_| SmiError::Form {
+            line: at + 1,
+            column: "index",
+            value: index.to_owned(),
+            expected: "a whole number",
+        };
+        cards.push((index.parse().map_err(wrong)?, uuid.trim().to_owned()));
+    }
+    if cards.is_empty() { Err(SmiError::NoDevices) } else { Ok(cards) }
+}
+
+/// Reads `gpu_uuid, pid, used_memory`, a process a line; `cards` are indices with their UUIDs.
+///
+/// # Errors
+/// `Form` with line and column.
+pub fn parse_processes(text: &str, cards: &[(u32, String)]) -> Result<Vec<SmiProcess>, SmiError> {
+    let mut found = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        let line = line.trim();
+        // With no process the tool prints nothing, or says so.
+        if line.is_empty() || line.starts_with("No running processes") {
+            continue;
+        }
+        let form = |column, value: &str, expected| SmiError::Form {
+            line: at + 1,
+            column,
+            value: value.to_owned(),
+            expected,
+        };
+        let cells: Vec<&str> = line.split(',').map(str::trim).collect();
+        let [uuid, pid, used] = cells[..] else {
+            return Err(form("gpu_uuid", line, "three columns: gpu_uuid, pid, used_memory"));
+        };
+        let pid = pid.parse().map_err(|_| form("pid", pid, "a whole number"))?;
+        let number = used.trim_end_matches("MiB").trim();
+        let used_mib = match number.parse() {
+            Ok(mib) => Some(mib),
+            Err(_) if absent(used) => None,
+            Err(_) => return Err(form("used_memory", used, "MiB or [N/A]")),
+        };
+        let index = cards.iter().find(|(_, card)| card == uuid).map(|(index, _)| *index);
+        found.push(SmiProcess { index, pid, used_mib });
+    }
+    Ok(found)
+}
+
+/// What the tool said.
+struct Said {
+    out: String,
+    complaint: String,
+    success: bool,
+}
+
+impl Said {
+    /// The tool's own complaint in place of a table that could not be read for it.
+    fn unless_failed<T>(&self, result: Result<T, SmiError>) -> Result<T, SmiError> {
+        match result {
+            Err(SmiError::NoDevices | SmiError::Form { .. }) if !self.success => {
+                let text = format!("{} {}", self.out.trim(), self.complaint.trim());
+                Err(if text.contains("No devices were found") {
+                    SmiError::NoDevices
+                } else {
+                    SmiError::Failed(text.trim().chars().take(400).collect())
+                })
+            }
+            result => result,
+        }
+    }
+}
+
+/// Runs one query; stops the command after `limit`.
+fn ask(program: &str, query: &str, limit: Duration) -> Result<Said, SmiError> {
     let child = Command::new(program)
-        .args([QUERY, "--format=csv,noheader,nounits"])
+        .args([query, "--format=csv,noheader,nounits"])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -182,29 +286,17 @@ pub fn run_command(program: &str, limit: Duration) -> Result<Vec<SmiGpu>, SmiErr
     })?;
     // A few lines a card: they fit the pipe, so nothing need be read before the end.
     let success = wait(&mut child, limit)?;
-    let mut out = String::new();
-    let mut complaint = String::new();
-    let read = |pipe: Option<&mut dyn std::io::Read>, into: &mut String| {
-        // What cannot be read is shown as an empty table below.
+    let read = |pipe: Option<&mut dyn std::io::Read>| {
+        let mut bytes = Vec::new();
+        // What cannot be read is shown as an empty table.
         if let Some(pipe) = pipe {
-            let mut bytes = Vec::new();
             let _ = pipe.take(1 << 20).read_to_end(&mut bytes);
-            into.push_str(&String::from_utf8_lossy(&bytes));
         }
+        String::from_utf8_lossy(&bytes).into_owned()
     };
-    read(child.stdout.as_mut().map(|p| p as &mut dyn std::io::Read), &mut out);
-    read(child.stderr.as_mut().map(|p| p as &mut dyn std::io::Read), &mut complaint);
-    match parse(&out) {
-        Err(SmiError::NoDevices | SmiError::Form { .. }) if !success => {
-            let text = format!("{} {}", out.trim(), complaint.trim());
-            Err(if text.contains("No devices were found") {
-                SmiError::NoDevices
-            } else {
-                SmiError::Failed(text.trim().chars().take(400).collect())
-            })
-        }
-        result => result,
-    }
+    let out = read(child.stdout.as_mut().map(|p| p as &mut dyn std::io::Read));
+    let complaint = read(child.stderr.as_mut().map(|p| p as &mut dyn std::io::Read));
+    Ok(Said { out, complaint, success })
 }
 
 /// Whether the command ended well; kills it at the limit.

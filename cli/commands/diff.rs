@@ -21,7 +21,7 @@ pub fn diff(args: &DiffArgs, format: Format, output: &Output) -> Result<u8, Fail
     let text = match format {
         Format::Json => format!("{:#}\n", machine(found.as_ref(), same_measured)),
         Format::Jsonl => format!("{}\n", machine(found.as_ref(), same_measured)),
-        Format::Human | Format::Csv | Format::Md => match &found {
+        Format::Human | Format::Csv | Format::Md | Format::Sarif => match &found {
             Some(found) => format!("{found}\n"),
             None if same_measured => "same decisions; everything else too\n".to_owned(),
             None => "same decisions; measured values differ\n".to_owned(),

@@ -1,11 +1,14 @@
 //! One file a verb.
 
+pub mod diagnose;
 pub mod diff;
 pub mod doctor;
+pub mod explain;
 pub mod help;
 pub mod plan;
 pub mod replay;
 pub mod run;
 pub mod schema;
 pub mod views;
+pub mod watch;
 pub mod workload;

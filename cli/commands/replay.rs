@@ -20,7 +20,7 @@ pub fn replay(args: &ReplayArgs, format: Format, output: &Output) -> Result<u8, 
     let text = match format {
         Format::Json => format!("{:#}\n", machine(&again, &log, args)?),
         Format::Jsonl => format!("{}\n", machine(&again, &log, args)?),
-        Format::Human | Format::Csv | Format::Md => {
+        Format::Human | Format::Csv | Format::Md | Format::Sarif => {
             human(&again, output) + &views::human(&log, &args.views, output)?
         }
     };

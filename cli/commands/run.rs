@@ -265,7 +265,7 @@ fn render(
 ) -> Result<(), Failure> {
     let machine = |run| render::run::machine(run, &args.views);
     match format {
-        Format::Human => {
+        Format::Human | Format::Sarif => {
             for run in runs {
                 // Of many, one line each says enough, unless something is wrong.
                 let brief = runs.len() > 1 && run.passed() && !args.why;

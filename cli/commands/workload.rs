@@ -34,7 +34,7 @@ pub fn workload(args: &WorkloadArgs, format: Format, output: &Output) -> Result<
         Format::Human => render::workload::human(&parts),
         Format::Json => format!("{:#}\n", render::workload::json(&parts)),
         Format::Jsonl => format!("{}\n", render::workload::json(&parts)),
-        Format::Csv | Format::Md => render::workload::table(&parts, format),
+        Format::Csv | Format::Md | Format::Sarif => render::workload::table(&parts, format),
     })?;
     Ok(exit::OK)
 }

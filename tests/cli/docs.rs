@@ -45,7 +45,9 @@ fn renewed(text: &str) -> (String, usize) {
 
 #[test]
 fn examples_are_what_the_binary_prints() {
-    for (page, least) in [("docs/cli.md", 5), ("README.md", 1)] {
+    for (page, least) in
+        [("docs/cli.md", 5), ("docs/diagnose.md", 4), ("docs/watch.md", 1), ("README.md", 2)]
+    {
         let path = root().join(page);
         let text = fs::read_to_string(&path).expect(page);
         let (fresh, count) = renewed(&text);
@@ -64,14 +66,36 @@ fn every_key_verb_and_flag_is_named() {
     let text = fs::read_to_string(root().join("docs/cli.md")).expect("docs/cli.md");
     let named =
         |name: &str| assert!(text.contains(&format!("`{name}`")), "`{name}` is not in docs/cli.md");
-    for of in ["plan", "run", "workload", "replay", "doctor", "diff"] {
+    for of in [
+        "plan",
+        "diagnosis",
+        "explain",
+        "run",
+        "workload",
+        "replay",
+        "doctor",
+        "before-relaunch",
+        "watch",
+        "diff",
+    ] {
         let schema: serde_json::Value =
             serde_json::from_str(&run(&["schema", of]).stdout).expect("JSON");
         schema["properties"].as_object().expect("keys").keys().for_each(|key| named(key));
     }
-    for verb in
-        ["plan", "run", "workload", "replay", "diff", "doctor", "schema", "completions", "man"]
-    {
+    for verb in [
+        "plan",
+        "diagnose",
+        "explain",
+        "run",
+        "workload",
+        "replay",
+        "diff",
+        "watch",
+        "doctor",
+        "schema",
+        "completions",
+        "man",
+    ] {
         named(verb);
         let help = run(&[verb, "-h"]).stdout;
         let flags = help.split_whitespace().filter_map(|word| word.strip_prefix("--"));

@@ -110,7 +110,8 @@ fn a_closed_pipe_is_no_error() {
 
 #[test]
 fn help_texts_are_as_recorded() {
-    let verbs = ["plan", "run", "replay", "diff", "doctor", "schema", "completions", "man"];
+    let verbs =
+        ["plan", "run", "replay", "diff", "watch", "doctor", "schema", "completions", "man"];
     let mut text = run(&["--help"]).stdout;
     for verb in verbs {
         let shown = run(&[verb, "--help"]);

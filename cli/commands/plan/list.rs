@@ -43,7 +43,7 @@ fn write(
     output: &Output,
 ) -> Result<u8, Failure> {
     let text = match format {
-        Format::Human => people(columns, rows).human(),
+        Format::Human | Format::Sarif => people(columns, rows).human(),
         Format::Md => people(columns, rows).markdown(),
         Format::Csv => {
             let line = |cells: Vec<String>| cells.join(",") + "\n";

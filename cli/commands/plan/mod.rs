@@ -57,7 +57,7 @@ pub fn plan(args: &PlanArgs, format: Format, output: &Output) -> Result<u8, Fail
         log_tokens: measured.pool_tokens,
     };
     let text = match format {
-        Format::Human => render::plan::human(&view, output),
+        Format::Human | Format::Sarif => render::plan::human(&view, output),
         Format::Json => format!("{:#}\n", render::plan::machine(&view)),
         Format::Jsonl => format!("{}\n", render::plan::machine(&view)),
         Format::Csv => render::plan::csv(&view),
@@ -143,7 +143,8 @@ fn ways_to_a_model(kind: AssembleErrorKind) -> &'static str {
     }
 }
 
-fn places() -> Places {
+/// Where models are looked for.
+pub fn places() -> Places {
     let path = |name: &str| env::var_os(name).map(PathBuf::from);
     let hub =
         HubPaths { hub_cache: path("HF_HUB_CACHE"), hf_home: path("HF_HOME"), home: path("HOME") };

@@ -13,6 +13,7 @@ pub mod mutate;
 mod plan;
 mod scenario;
 pub mod seeds;
+mod watch;
 mod workload;
 
 pub use catalog::{device_file, model_entry};
@@ -22,6 +23,7 @@ pub use memory::{alloc_conf, memory_snapshot};
 pub use model::{gguf, model_config, safetensors};
 pub use plan::plan;
 pub use scenario::scenario;
+pub use watch::{server_page, watch_recording};
 pub use workload::{bench_command, workload_trace};
 
 use plimsoll_core::figure::Estimate;
@@ -133,6 +135,13 @@ pub const TARGETS: &[Target] = &[
         run: server_log,
         seeds: seeds::server_log,
         words: seeds::SERVER_WORDS,
+    },
+    Target { name: "server_page", run: server_page, seeds: watch::pages, words: watch::PAGE_WORDS },
+    Target {
+        name: "watch_recording",
+        run: watch_recording,
+        seeds: watch::recordings,
+        words: watch::RECORDING_WORDS,
     },
     Target {
         name: "workload_trace",

@@ -9,8 +9,24 @@ use plimsoll_replay::{
     wire::{Closing, Log, LogWriter, WireError},
 };
 
-/// A server log. Figures stand on lines that are there; a line that says nothing changes nothing.
+/// A server log. Any bytes are read, and what is kept is bounded; events stand on lines that are there, in order;
+/// a line that says nothing changes nothing.
 pub fn server_log(data: &[u8]) {
+    let mut bytes = data;
+    let mut inputs = [log::Input { name: "log", text: &mut bytes }];
+    let read = in_time(|| log::read(&mut inputs, log::Redact::Yes));
+    let facts = match read {
+        Ok(facts) => facts,
+        Err(error) => return assert!(error.to_string().is_empty(), "reading memory: {error}"),
+    };
+    assert!(facts.events.len() <= log::Log::EVENTS, "{} events", facts.events.len());
+    let mut last = 1;
+    for event in &facts.events {
+        assert!((last..=facts.lines).contains(&event.line), "line {}", event.line);
+        last = event.line;
+        assert!(event.text.len() <= log::Event::TEXT, "{} bytes of a line", event.text.len());
+        assert!(event.start < facts.starts, "start {} of {}", event.start, facts.starts);
+    }
     let Some(text) = text(data) else { return };
     let figures = in_time(|| log::start_figures(text));
     let bytes = [

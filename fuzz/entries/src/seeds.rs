@@ -238,6 +238,17 @@ pub(crate) const SERVER_WORDS: &[&str] = &[
     " GB",
     " GiB",
     "-0.5",
+    "ServerArgs(",
+    "Traceback (most recent call last):\n",
+    "  File \"/a/torch/b.py\", line 3, in f\n",
+    "CUDA out of memory. Tried to allocate ",
+    "During handling of the above exception",
+    "Decode batch. #running-req: 1, ",
+    "\u{1b}[31m",
+    "[2026-01-02 03:04:05 DP0 TP1] ",
+    "{\"log\":\"",
+    "api_key='",
+    "python -m sglang.launch_server --tp 2 \\\n",
 ];
 pub(crate) const SMI_WORDS: &[&str] = &[
     "index",
@@ -389,7 +400,13 @@ pub(crate) fn device_file() -> Vec<Vec<u8>> {
 }
 
 pub(crate) fn server_log() -> Vec<Vec<u8>> {
-    seed_files!("server_log/sglang.log", "server_log/vllm.log")
+    seed_files!(
+        "server_log/sglang.log",
+        "server_log/vllm.log",
+        "server_log/restart.log",
+        "server_log/capture.log",
+        "server_log/dressed.log",
+    )
 }
 
 pub(crate) fn nvidia_smi() -> Vec<Vec<u8>> {

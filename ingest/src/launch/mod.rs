@@ -30,6 +30,7 @@ pub use error::{ErrorCode, LaunchError, LaunchErrors};
 pub use place::{Place, Warning};
 pub use shell::{quote, render};
 pub use table::Effect;
+pub(crate) use table::arguments_known;
 pub(crate) use table::nearest;
 
 use argv::Parsed;
@@ -61,6 +62,32 @@ pub const fn default_version(engine: Engine) -> Version {
         Engine::Sglang => Version::new(0, 5, 23),
         Engine::Vllm => Version::new(0, 33, 0),
     }
+}
+
+/// Whether some release of an engine has this flag, by any spelling in full, dashes included.
+#[must_use]
+pub fn has_flag(engine: Engine, flag: &str) -> bool {
+    matches!(
+        table::Table::of(engine).look_up(flag, default_version(engine)),
+        table::Lookup::Exact(..)
+    )
+}
+
+/// Whether a flag of an engine stands without a value.
+#[must_use]
+pub fn is_switch(engine: Engine, flag: &str) -> bool {
+    match table::Table::of(engine).look_up(flag, default_version(engine)) {
+        table::Lookup::Exact(row, _) => {
+            matches!(row.arity, table::Arity::None | table::Arity::Optional)
+        }
+        _ => false,
+    }
+}
+
+/// Whether an environment variable is known: to an engine, to PyTorch, or to a driver.
+#[must_use]
+pub fn has_variable(name: &str) -> bool {
+    env::known(name)
 }
 
 /// What the user gave.

@@ -198,6 +198,13 @@ impl Table {
         Presence::Known
     }
 
+    /// The first release that may know a name with this span, and the first after it that surely does not.
+    pub(crate) fn bounds(&self, span: Span) -> (Option<Version>, Option<Version>) {
+        let absent = span.first.and_then(|first| self.sampled.iter().rev().find(|v| **v < first));
+        let gone = span.last.and_then(|last| self.sampled.iter().find(|v| **v > last));
+        (absent.map(|v| Version { patch: v.patch + 1, ..*v }), gone.copied())
+    }
+
     fn spellings(&'static self) -> impl Iterator<Item = (&'static Row, &'static Spelling)> {
         self.rows.iter().flat_map(|row| row.spellings.iter().map(move |s| (row, s)))
     }
@@ -254,6 +261,24 @@ impl Table {
     pub(crate) fn near(&'static self, name: &str) -> Vec<&'static str> {
         nearest(name, self.spellings().map(|(_, s)| s.name))
     }
+}
+
+/// The releases that have all of these arguments (`mem_fraction_static`), as far as the releases read tell: the first,
+/// and the first after it that lacks one. Names that no release knows say nothing.
+pub(crate) fn arguments_known<'a>(
+    engine: Engine,
+    names: impl Iterator<Item = &'a str>,
+) -> (Option<Version>, Option<Version>) {
+    let table = Table::of(engine);
+    let (mut since, mut before): (Option<Version>, Option<Version>) = (None, None);
+    for name in names {
+        let flag = format!("--{}", name.replace('_', "-"));
+        let Some((_, spelling)) = table.spellings().find(|(_, s)| s.name == flag) else { continue };
+        let (first, gone) = table.bounds(spelling.span);
+        since = since.max(first);
+        before = before.into_iter().chain(gone).min();
+    }
+    (since, before)
 }
 
 /// Longest name, in bytes, for which near ones are looked for.

@@ -1,0 +1,1 @@
+vllm serve acme/mid-7b --gpu-memory-utilization 0.97

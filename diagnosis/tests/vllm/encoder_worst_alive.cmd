@@ -1,0 +1,1 @@
+vllm serve acme/mid-vl --limit-mm-per-prompt image=4

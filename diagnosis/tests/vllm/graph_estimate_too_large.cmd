@@ -1,0 +1,1 @@
+vllm serve acme/huge-moe -tp 2 --gpu-memory-utilization 0.9

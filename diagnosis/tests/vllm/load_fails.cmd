@@ -1,0 +1,1 @@
+vllm serve acme/big-72b

@@ -1,0 +1,1 @@
+vllm serve acme/mid-7b --max-num-batched-tokens 65536

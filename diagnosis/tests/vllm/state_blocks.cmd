@@ -1,0 +1,1 @@
+vllm serve acme/hybrid-9b

@@ -1,0 +1,1 @@
+vllm serve acme/big-72b-fp8 --gpu-memory-utilization 0.85

@@ -1,0 +1,1 @@
+vllm serve acme/moe-30b
