@@ -79,8 +79,8 @@ fn name(row: &Row) -> String {
     let label = row.account.label();
     match row.detail {
         Some(detail) if row.account == Account::Unaccounted => format!("{label}: {detail}"),
-        Some(detail) if detail.starts_with("and ") => format!("{label} {detail}"),
-        detail => detail.unwrap_or(label).to_owned(),
+        Some(detail) if !detail.starts_with("and ") => detail.to_owned(),
+        _ => label.to_owned(),
     }
 }
 
@@ -100,6 +100,10 @@ fn interval(amount: Amount) -> String {
 
 fn source(view: &View<'_>, source: &Source) -> String {
     match source {
+        // Of one log its name says nothing.
+        Source::Printed(place) if view.names.len() == 1 && place.line > 0 => {
+            format!("line {}", place.line)
+        }
         Source::Printed(place) => view.place(place.file, place.line),
         Source::Solved(text) => text.clone(),
         Source::AtMost(text) => format!("at most: {text}"),

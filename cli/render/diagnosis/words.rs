@@ -17,10 +17,11 @@ pub(super) fn subject(view: &View<'_>) -> Option<String> {
     });
     // Several devices have this much memory: no name to print.
     let device = fact("device").filter(|device| !device.contains(", or "));
-    let device = device.map(|device| match fact("ranks") {
-        Some(ranks) => format!("{ranks} x {device}"),
-        None => device.to_owned(),
-    });
+    let device = match (device, fact("ranks")) {
+        (Some(device), Some(ranks)) => Some(format!("{ranks} x {device}")),
+        (Some(device), None) => Some(device.to_owned()),
+        (None, ranks) => ranks.filter(|ranks| *ranks != "1").map(|ranks| format!("{ranks} ranks")),
+    };
     let parts: Vec<String> =
         [server, fact("model").map(str::to_owned), device].into_iter().flatten().collect();
     (!parts.is_empty()).then(|| parts.join(", "))
