@@ -104,12 +104,17 @@ fn sound(rank: &RankLedger) -> bool {
     bytes.all(|bytes| (0..MOST).contains(&bytes))
 }
 
-/// Memory that no device has, 16 TiB.
-const MOST: i64 = 16 << 40;
+/// Memory that no device has, 2 TiB.
+const MOST: i64 = 2 << 40;
+
+/// Tokens of a chunk, requests, and tokens of a context that no server has.
+const CHUNK: u64 = 1 << 20;
+const RUNNING: u64 = 1 << 16;
+const CONTEXT: u64 = 1 << 25;
 
 /// A limit that a server can have.
-fn limit(tokens: Option<u64>) -> Option<u64> {
-    tokens.filter(|tokens| (1..1 << 30).contains(tokens))
+fn limit(printed: Option<u64>, most: u64) -> Option<u64> {
+    printed.filter(|printed| (1..most).contains(printed))
 }
 
 /// What the server printed stands for what the command leaves open.
@@ -118,11 +123,11 @@ fn bounded(launch: &mut Launch, rank: &RankLedger) {
     let limits = rank.limits;
     // With attention data parallel the printed chunk is one worker's share.
     if !args.enable_dp_attention {
-        let chunk = limit(limits.chunk).and_then(|chunk| i64::try_from(chunk).ok());
+        let chunk = limit(limits.chunk, CHUNK).and_then(|chunk| i64::try_from(chunk).ok());
         args.chunked_prefill_size = args.chunked_prefill_size.or(chunk);
     }
-    args.max_running_requests = args.max_running_requests.or(limit(limits.running));
-    args.context_length = args.context_length.or(limit(limits.context));
+    args.max_running_requests = args.max_running_requests.or(limit(limits.running, RUNNING));
+    args.context_length = args.context_length.or(limit(limits.context, CONTEXT));
     let fraction = rank.fraction.map(|fraction| fraction.value);
     args.mem_fraction_static = args.mem_fraction_static.or(fraction);
 }

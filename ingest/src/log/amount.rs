@@ -26,7 +26,7 @@ impl Amount {
     #[must_use]
     pub fn gib(value: f64, decimals: u32) -> Self {
         let half = 0.5 * 0.1_f64.powi(i32::try_from(decimals).unwrap_or(i32::MAX)) * GIB as f64;
-        Self { bytes: (value * GIB as f64).round() as i64, half: half.ceil() as i64 }
+        Self { bytes: symmetric((value * GIB as f64).round() as i64), half: half.ceil() as i64 }
     }
 
     /// The value as a double of GiB.
@@ -38,7 +38,7 @@ impl Amount {
     /// The smallest value that would print so.
     #[must_use]
     pub const fn least(self) -> i64 {
-        self.bytes.saturating_sub(self.half)
+        symmetric(self.bytes.saturating_sub(self.half))
     }
 
     /// The largest value that would print so.
@@ -48,13 +48,18 @@ impl Amount {
     }
 }
 
+/// Figures of foreign text saturate; the smallest integer has no opposite, so it is not one of them.
+const fn symmetric(bytes: i64) -> i64 {
+    if bytes == i64::MIN { -i64::MAX } else { bytes }
+}
+
 /// Intervals add up: the sum of two printed figures is known to the sum of their halves.
 impl std::ops::Add for Amount {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
         Self {
-            bytes: self.bytes.saturating_add(other.bytes),
+            bytes: symmetric(self.bytes.saturating_add(other.bytes)),
             half: self.half.saturating_add(other.half),
         }
     }
@@ -66,7 +71,7 @@ impl std::ops::Sub for Amount {
 
     fn sub(self, other: Self) -> Self {
         Self {
-            bytes: self.bytes.saturating_sub(other.bytes),
+            bytes: symmetric(self.bytes.saturating_sub(other.bytes)),
             half: self.half.saturating_add(other.half),
         }
     }

@@ -82,7 +82,8 @@ fn scaled(value: f64, decimals: u32, unit: f64) -> Option<Amount> {
     } else {
         0.0
     };
-    Some(Amount { bytes: (value * unit).round() as i64, half: half as i64 })
+    let bytes = ((value * unit).round() as i64).max(-i64::MAX);
+    Some(Amount { bytes, half: half as i64 })
 }
 
 fn digits(text: &str) -> &str {
