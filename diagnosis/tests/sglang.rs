@@ -167,7 +167,12 @@ fn values_follow_from_the_figures() {
     // 826.80 MiB of 78.10 GiB are short: 0.0104, so a step of 0.02 does.
     let capture = first("capture-plain");
     assert_eq!(value(&capture, FRACTION).as_deref(), Some("0.92"));
-    assert!(capture.arithmetic.iter().any(|line| line == "1.20 GiB asked − 402.00 MiB free = 826.80 MiB short"));
+    assert!(
+        capture
+            .arithmetic
+            .iter()
+            .any(|line| line == "1.20 GiB asked − 402.00 MiB free = 826.80 MiB short")
+    );
     // (66.20 GB − 10 GiB) / 2 ranks = 27.7 GB.
     assert_eq!(value(&first("hicache-reserve"), "--hicache-size").as_deref(), Some("27"));
     // 2 GiB for 16,384 tokens; 1.40 GiB free hold 8,192 of them.
