@@ -1,9 +1,6 @@
 //! `doctor`: what this machine has, who holds it, and what each backend can do here.
 
 mod relaunch;
-mod schema;
-
-pub use schema::before_relaunch as relaunch_schema;
 
 use crate::{
     args::{DoctorArgs, Format},

@@ -2,6 +2,8 @@
 //! does not apply is null.
 
 mod diagnosis;
+mod relaunch;
+mod watch;
 
 use crate::{
     args::{SchemaArgs, SchemaOf},
@@ -21,9 +23,9 @@ pub fn schema(args: &SchemaArgs, output: &Output) -> Result<u8, Failure> {
         SchemaOf::Run => document(run()),
         SchemaOf::Workload => document(workload()),
         SchemaOf::Doctor => document(doctor()),
-        SchemaOf::BeforeRelaunch => document(super::doctor::relaunch_schema()),
-        SchemaOf::Watch => document(super::watch::schema::summary()),
-        SchemaOf::WatchRecording => document(super::watch::schema::line()),
+        SchemaOf::BeforeRelaunch => document(relaunch::before_relaunch()),
+        SchemaOf::Watch => document(watch::summary()),
+        SchemaOf::WatchRecording => document(watch::line()),
         SchemaOf::Replay => document(replay()),
         SchemaOf::Diff => document(diff()),
     };
@@ -37,7 +39,7 @@ fn document(mut schema: Value) -> Value {
 }
 
 /// An object with these keys, all of them and no others.
-pub(super) fn object(properties: Value) -> Value {
+fn object(properties: Value) -> Value {
     let keys: Vec<String> =
         properties.as_object().map(|map| map.keys().cloned().collect()).unwrap_or_default();
     json!({
@@ -48,37 +50,37 @@ pub(super) fn object(properties: Value) -> Value {
     })
 }
 
-pub(super) fn map_of(value: Value) -> Value {
+fn map_of(value: Value) -> Value {
     json!({ "type": "object", "additionalProperties": value })
 }
 
-pub(super) fn list_of(items: Value) -> Value {
+fn list_of(items: Value) -> Value {
     json!({ "type": "array", "items": items })
 }
 
-pub(super) fn or_null(schema: Value) -> Value {
+fn or_null(schema: Value) -> Value {
     json!({ "anyOf": [schema, { "type": "null" }] })
 }
 
-pub(super) fn text() -> Value {
+fn text() -> Value {
     json!({ "type": "string" })
 }
 
-pub(super) fn truth() -> Value {
+fn truth() -> Value {
     json!({ "type": "boolean" })
 }
 
 /// Bytes or tokens.
-pub(super) fn whole() -> Value {
+fn whole() -> Value {
     json!({ "type": "integer", "minimum": 0 })
 }
 
 /// Bytes below zero are over the line.
-pub(super) fn signed() -> Value {
+fn signed() -> Value {
     json!({ "type": "integer" })
 }
 
-pub(super) fn number() -> Value {
+fn number() -> Value {
     json!({ "type": "number" })
 }
 

@@ -4,7 +4,6 @@ mod client;
 mod memory;
 pub mod options;
 mod recorder;
-pub mod schema;
 mod server;
 mod view;
 

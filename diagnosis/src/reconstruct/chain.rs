@@ -190,9 +190,7 @@ impl Chain {
         }
         let account = if draft { Account::DraftPool } else { Account::KvPool };
         let same = |step: &Step| step.account == Some(account) && step.printed == bytes;
-        if self.pools.iter().any(|pool| *pool == PoolLine { tokens, account })
-            && self.steps.iter().any(same)
-        {
+        if self.pools.contains(&PoolLine { tokens, account }) && self.steps.iter().any(same) {
             // The same pool once more: another rank's line without a tag.
             return;
         }

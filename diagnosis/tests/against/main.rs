@@ -2,7 +2,6 @@
 
 #![expect(
     clippy::unwrap_used,
-    clippy::panic,
     reason = "helpers of tests stand outside of test functions, where a failure is meant to stop the test"
 )]
 

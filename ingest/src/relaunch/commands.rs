@@ -5,7 +5,7 @@ use super::{
     judge::{DeviceState, Kind, Seen},
     role::Part,
 };
-use crate::watch::ServerKind;
+use crate::log::Server;
 use plimsoll_core::units::Bytes;
 
 /// Most segments that one command names.
@@ -32,7 +32,7 @@ fn step(text: impl Into<String>, command: impl Into<String>) -> Step {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Crash {
     /// Which server.
-    pub server: ServerKind,
+    pub server: Server,
     /// The device that ran out, as the log numbers it.
     pub device: Option<u32>,
     /// The ranks that died, as the log names them (`TP3`).
@@ -45,9 +45,14 @@ pub struct Crash {
 /// baseline.
 #[must_use]
 pub fn after_crash(crash: &Crash) -> Vec<Step> {
-    let (titles, name) = match crash.server {
-        ServerKind::Sglang => ("sglang::|sglang.launch_server", "sglang::scheduler"),
-        ServerKind::Vllm => ("VLLM::|vllm serve|vllm.entrypoints", "VLLM::EngineCore"),
+    let titles = match crash.server {
+        Server::Sglang => "sglang::|sglang.launch_server|sglang serve",
+        Server::Vllm => "VLLM::|vllm serve|vllm.entrypoints|ray::",
+        Server::LlamaCpp => "llama-server",
+        Server::Ollama => "ollama (serve|runner)",
+        Server::TensorRtLlm => "trtllm|tritonserver",
+        Server::Tgi => "text-generation",
+        Server::Lmdeploy => "lmdeploy",
     };
     let ranks = match crash.ranks.as_slice() {
         [] => String::new(),
@@ -65,7 +70,7 @@ pub fn after_crash(crash: &Crash) -> Vec<Step> {
         ),
         step("shared memory that is left", "ls -l /dev/shm"),
     ];
-    let what = format!("end what is left, {name} too: with the pids from above");
+    let what = "end what is left, with the numbers from above in place of PID";
     steps.push(step(what, "kill -TERM PID …; sleep 30; kill -KILL PID …"));
     let until = match crash.baseline {
         Some(baseline) => {

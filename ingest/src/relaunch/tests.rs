@@ -1,7 +1,7 @@
 //! Judgements over plain facts; what the binary shows of them is tested with it.
 
 use super::*;
-use crate::watch::ServerKind;
+use crate::log::Server;
 use plimsoll_core::units::Bytes;
 
 fn process(pid: u32, parent: u32, state: char, title: &str) -> ProcessFacts {
@@ -84,7 +84,7 @@ fn a_full_control_group_and_a_shared_memory_below_its_baseline_are_in_the_way() 
 #[test]
 fn a_log_alone_gives_the_steps_of_a_relaunch() {
     let crash = Crash {
-        server: ServerKind::Sglang,
+        server: Server::Sglang,
         device: Some(3),
         ranks: vec!["TP3".to_owned()],
         baseline: Some(Bytes::from_gib_f64(94.04)),
@@ -94,7 +94,6 @@ fn a_log_alone_gives_the_steps_of_a_relaunch() {
     assert!(all.contains("-i 3") && all.contains("sglang::"), "{all}");
     let last = steps.last().unwrap();
     assert!(last.text.contains("device 3 shows at least 94.04 GiB"), "{last:?}");
-    let unknown =
-        Crash { server: ServerKind::Vllm, device: None, ranks: Vec::new(), baseline: None };
+    let unknown = Crash { server: Server::Vllm, device: None, ranks: Vec::new(), baseline: None };
     assert!(after_crash(&unknown).iter().all(|step| !step.text.contains("0 B")));
 }

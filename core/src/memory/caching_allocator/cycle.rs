@@ -83,7 +83,7 @@ impl Layers {
     }
 
     fn state(&self, allocator: &CachingAllocator, layer: usize, held: &[Option<BlockId>]) -> State {
-        let keys = |pool: u32| allocator.pools[pool as usize].free.keys().copied();
+        let keys = |pool: u32| allocator.pools[pool as usize].free.iter().map(|(key, _)| key);
         let own = self.first_id as i64 + layer as i64 * i64::from(self.cycle.ids);
         let live = (0..).zip(held).filter_map(|(id, block)| {
             let address = allocator.blocks[(*block)?.index].address;

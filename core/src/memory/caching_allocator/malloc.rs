@@ -82,15 +82,24 @@ impl CachingAllocator {
         if self.collects() {
             self.pools[request.pool as usize].searches += 1;
         }
+        let (key, index) = self.candidate(request)?;
+        if self.refuses_to_split(request.rounded, key.size) {
+            return None;
+        }
+        self.pools[request.pool as usize].free.remove(&key);
+        Some(index)
+    }
+
+    /// The smallest free block that is large enough.
+    fn candidate(&self, request: &Request) -> Option<(FreeKey, u32)> {
         let free = &self.pools[request.pool as usize].free;
-        let mut range = free.range(FreeKey::least(request.stream, request.rounded)..);
-        let (mut key, mut index) = range.next().map(|(k, i)| (*k, *i))?;
+        let mut range = free.from(&FreeKey::least(request.stream, request.rounded));
+        let (mut key, mut index) = range.next()?;
         if key.stream != request.stream {
             return None;
         }
         if self.blocks[index].grows {
-            let mut rest =
-                range.map(|(k, i)| (*k, *i)).take_while(|(k, _)| k.stream == request.stream);
+            let mut rest = range.take_while(|(k, _)| k.stream == request.stream);
             match self.options.expandable_segments {
                 ExpandableSegments::On => {
                     // A plain hole beats the tail that can grow.
@@ -106,11 +115,7 @@ impl CachingAllocator {
                 }
             }
         }
-        if self.refuses_to_split(request.rounded, key.size) {
-            return None;
-        }
-        self.pools[request.pool as usize].free.remove(&key);
-        Some(index)
+        Some((key, index))
     }
 
     /// Bytes of a block with the addresses behind it that could be mapped.
@@ -203,7 +208,7 @@ impl CachingAllocator {
     #[must_use]
     pub fn private_free(&self) -> u64 {
         let pools = self.private.values().flat_map(|pair| [pair.small, pair.large]);
-        pools.flat_map(|pool| self.pools[pool as usize].free.keys()).map(|key| key.size).sum()
+        pools.flat_map(|pool| self.pools[pool as usize].free.iter()).map(|(key, _)| key.size).sum()
     }
 
     /// One attempt: refused at once above the limit, else by the device.

@@ -8,6 +8,7 @@ mod block;
 mod capture;
 mod cycle;
 mod expandable;
+mod free_set;
 mod malloc;
 mod oom;
 mod options;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{StreamId, block::Block, size::SizeClass};
+use super::{StreamId, block::Block, free_set::FreeSet, size::SizeClass};
 
 /// A pool of CUDA graphs or a `MemPool`; `(0, 0)` is the default pool.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -40,7 +40,7 @@ impl FreeKey {
 pub(super) struct Pool {
     pub(super) class: SizeClass,
     pub(super) owner: PoolId,
-    pub(super) free: BTreeMap<FreeKey, u32>,
+    pub(super) free: FreeSet,
     pub(super) unmapped: BTreeMap<(StreamId, u64), u32>,
     /// Searches so far, counted while garbage collection can act.
     pub(super) searches: u64,
@@ -49,11 +49,11 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    pub(super) const fn new(class: SizeClass, owner: PoolId) -> Self {
+    pub(super) fn new(class: SizeClass, owner: PoolId) -> Self {
         Self {
             class,
             owner,
-            free: BTreeMap::new(),
+            free: FreeSet::default(),
             unmapped: BTreeMap::new(),
             searches: 0,
             segments: 0,

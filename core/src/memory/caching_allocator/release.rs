@@ -49,7 +49,8 @@ impl CachingAllocator {
         source: &mut dyn SegmentSource,
         pool: u32,
     ) -> Result<(), SourceError> {
-        let free: Vec<u32> = self.pools[pool as usize].free.values().copied().collect();
+        let free: Vec<u32> =
+            self.pools[pool as usize].free.iter().map(|(_, index)| index).collect();
         let (growing, plain): (Vec<u32>, Vec<u32>) =
             free.into_iter().partition(|index| self.blocks[*index].grows);
         for index in plain {
@@ -103,23 +104,25 @@ impl CachingAllocator {
         let free = &self.pools[request.pool as usize].free;
         let least = FreeKey::least(request.stream, enough);
         let fits = |index: u32| !self.blocks[index].grows && !self.blocks[index].is_split();
-        if let Some((key, index)) = free.range(least..).next()
+        let smallest = free.from(&least).next();
+        if let Some((key, index)) = smallest
             && key.stream == request.stream
-            && fits(*index)
+            && fits(index)
         {
-            self.release_segment(source, *index)?;
+            self.release_segment(source, index)?;
             return Ok(true);
         }
         let mut sum = 0;
         let mut chosen = Vec::new();
-        let oversize = FreeKey::least(request.stream, max)..least;
-        for (key, index) in free.range(oversize).rev() {
+        let oversize = free.from(&FreeKey::least(request.stream, max));
+        let oversize: Vec<_> = oversize.take_while(|(key, _)| *key < least).collect();
+        for (key, index) in oversize.into_iter().rev() {
             if sum >= enough {
                 break;
             }
-            if fits(*index) {
+            if fits(index) {
                 sum += key.size;
-                chosen.push(*index);
+                chosen.push(index);
             }
         }
         for index in chosen {
@@ -144,9 +147,10 @@ impl CachingAllocator {
         let pool = &self.pools[LARGE_POOL as usize];
         let mut candidates: Vec<(u32, u64)> = pool
             .free
-            .values()
-            .filter(|index| !self.blocks[**index].grows && !self.blocks[**index].is_split())
-            .map(|index| (*index, pool.searches - self.blocks[*index].searches))
+            .iter()
+            .map(|(_, index)| index)
+            .filter(|index| !self.blocks[*index].grows && !self.blocks[*index].is_split())
+            .map(|index| (index, pool.searches - self.blocks[index].searches))
             .collect();
         let mut reclaimed = 0;
         while reclaimed < target && !candidates.is_empty() {

@@ -78,7 +78,7 @@ impl CachingAllocator {
             match block.state {
                 State::Vacant => return holds(false, "a vacant block in a segment", block.address),
                 State::Free => {
-                    let known = pool.free.get(&FreeKey::of(block)) == Some(&at);
+                    let known = pool.free.get(&FreeKey::of(block)) == Some(at);
                     holds(known, "a free block outside its set", block.address)?;
                     sums.free += 1;
                     if segment.handle == 0 && block.is_split() {

@@ -54,6 +54,10 @@ pub(super) fn allocation(case: &Case) -> Vec<Finding> {
     vec![remedy::levers(finding, &scene, &verdict)]
 }
 
+/// Tokens that the second model runner takes at a time for log-probabilities of prompt tokens.
+/// Source: vLLM 0.11 and later `PromptLogprobsWorker`.
+const LOGPROBS_CHUNK: u64 = 1024;
+
 /// Whether no frame tells, and the last of vLLM's lines before the failure announces the encoder's dry run.
 fn encoder_runs(case: &Case, judged: &Judgement<'_>) -> bool {
     let at = (judged.event.file, judged.event.line);
@@ -126,6 +130,10 @@ impl Scene<'_> {
                 none,
             );
         }
+        if self.judged.part == Some(Part::Lora) {
+            let also = [Cause::ModelTooBig, Cause::GraphsOrWorkspace];
+            return new("lora-buffers", Cause::LoraBuffers, &also, Phase::Load, none);
+        }
         if self.judged.part == Some(Part::WeightConversion) {
             let also = [Cause::ModelTooBig];
             return new("load-time-peak", Cause::LoadTimePeak, &also, Phase::Load, none);
@@ -160,6 +168,10 @@ impl Scene<'_> {
                 );
             }
             _ => {}
+        }
+        if self.judged.accounts.idle_covers_request() {
+            let also = [Cause::ProfileRunPeak];
+            return new("fragmentation", Cause::Fragmentation, &also, phase, none);
         }
         if self.judged.accounts.others_decide() {
             let also = [Cause::ProfileRunPeak, Cause::ModelTooBig];
@@ -306,17 +318,19 @@ impl Scene<'_> {
     }
 
     /// The request as tokens of a whole batch × vocabulary × 2 or 4 bytes: only log-probabilities of prompt tokens
-    /// need a row for every token. The entry's bytes, where a vocabulary is known and it fits.
-    fn logits_of_every_token(&self) -> Option<u64> {
+    /// need a row for every token. Rows and bytes of an entry, where a vocabulary is known and they fit.
+    fn logits_of_every_token(&self) -> Option<(u64, u64)> {
         if !matches!(self.judged.part, None | Some(Part::Logits | Part::PromptLogprobs)) {
             return None;
         }
         let asked = u64::try_from(self.judged.accounts.requested?.bytes).ok()?;
-        let tokens = self.settings.max_num_batched_tokens.filter(|tokens| *tokens > 512)?;
         let model = plimsoll_catalog::models::find(self.settings.model.as_deref()?).ok()?;
         let vocabulary = model.model.geometry.vocab_size;
-        [2, 4].into_iter().find(|bytes| {
-            let whole = tokens.saturating_mul(vocabulary).saturating_mul(*bytes);
+        let batch = self.settings.max_num_batched_tokens.filter(|tokens| *tokens > 512);
+        let chunk = self.settings.max_num_seqs.is_none_or(|requests| requests < LOGPROBS_CHUNK);
+        let rows = [batch, chunk.then_some(LOGPROBS_CHUNK)].into_iter().flatten();
+        rows.flat_map(|rows| [(rows, 2), (rows, 4)]).find(|(rows, bytes)| {
+            let whole = rows.saturating_mul(vocabulary).saturating_mul(*bytes);
             whole > 0 && asked.abs_diff(whole) <= whole / 100 + (2 << 20)
         })
     }
@@ -419,11 +433,9 @@ impl Scene<'_> {
                 "{foreseen} of weights, pool, profiled peak and graphs; {grown} more are allocated"
             ));
         }
-        if let (Some(bytes), Some(tokens), Some(asked)) = (
-            self.logits_of_every_token(),
-            self.settings.max_num_batched_tokens,
-            self.judged.accounts.requested,
-        ) {
+        if let (Some((tokens, bytes)), Some(asked)) =
+            (self.logits_of_every_token(), self.judged.accounts.requested)
+        {
             lines.push(format!("{} = {tokens} tokens × the vocabulary × {bytes} B", size(asked)));
         }
         if let Some(siblings) = self.siblings() {

@@ -29,6 +29,8 @@ pub(super) struct Figures<'a> {
     pub(super) kv: Option<Seen<'a>>,
     /// Tokens of the pool.
     pub(super) tokens: Option<(u64, &'a Event)>,
+    /// The oldest form: what was in use before the profile run beyond its peak, which is not this server's.
+    pub(super) foreign: Option<Amount>,
     /// Requests of `max_model_len` that fit.
     pub(super) times: Option<f64>,
 }
@@ -59,6 +61,8 @@ impl<'a> Figures<'a> {
                 self.non_torch = seen(*non_torch).or(self.non_torch);
                 // The oldest form prints weights and peak together; what was in use before is the weights.
                 let over = peak_torch.zip(*initial).map(|(peak, before)| peak - before);
+                self.foreign = over.filter(|o| o.most() < 0).map(|o| Amount::default() - o);
+                let over = over.filter(|over| over.bytes > 0);
                 self.peak = seen(activation_peak.or(over)).or(self.peak);
                 self.kv = seen(*kv).or(self.kv);
             }

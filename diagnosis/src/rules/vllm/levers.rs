@@ -37,6 +37,16 @@ pub(super) fn fraction_for(settings: &Settings, missing: Amount) -> Option<f64> 
 
 /// Raises the fraction by what is missing. Without the device's memory or the fraction in force, the formula.
 pub(super) fn raise(settings: &Settings, missing: Option<Amount>) -> Lever {
+    if let Some(pinned) = settings.kv_bytes {
+        let lever = Lever::new(KV_BYTES, Move::Raise);
+        let more = missing.and_then(|missing| u64::try_from(missing.most()).ok());
+        return match more.and_then(|more| pinned.checked_add(more)) {
+            Some(bytes) => {
+                lever.to(bytes).gives("what is missing; the fraction has no part in a given pool")
+            }
+            None => lever,
+        };
+    }
     let lever = Lever::new(UTILIZATION, Move::Raise);
     let Some(missing) = missing.filter(|missing| missing.bytes > 0) else { return lever };
     match (fraction_for(settings, missing), settings.total, settings.utilization) {

@@ -40,11 +40,22 @@ fn graphs_misjudged(figures: &Figures<'_>, missing: Option<Amount>) -> bool {
 /// Others' memory that was charged to this start: what the budget lacks beside weights and printed peak.
 /// Source: vLLM 0.8 and 0.9 charge all that is used on the device; later releases what grew since the start.
 fn others(settings: &Settings, figures: &Figures<'_>) -> Option<Amount> {
+    if figures.foreign.is_some() {
+        return figures.foreign;
+    }
     let (budget, total, (kv, _)) = (budget(settings)?, settings.total?, figures.kv?);
     let peak = figures.peak.map_or(Amount::default(), |(peak, _)| peak);
     let graphs = figures.graphs_estimated.map_or(Amount::default(), |(graphs, _)| graphs);
     let rest = budget - figures.held()? - peak - graphs - kv;
     (rest.bytes as f64 > OTHERS_DECIDE * total.bytes as f64).then_some(rest)
+}
+
+/// Whether the release charges only what grew since the start: what others held before is no part of it then.
+/// Source: vLLM 0.10 `MemorySnapshot` and later.
+fn meanwhile(settings: &Settings) -> bool {
+    settings.rules().is_some_and(|rules| {
+        !settings.is_v0() && (rules.version.major, rules.version.minor) >= (0, 10)
+    })
 }
 
 /// What decides between weights and the profile run, and whether any fraction helps.
@@ -57,7 +68,11 @@ fn judge(
         return ("accounting-bug", Cause::AccountingBug, Direction::NoEffect);
     }
     if others(settings, figures).is_some() {
-        return ("shared-memory-machine", Cause::SharedOrUnifiedMemory, Direction::Raise);
+        return if meanwhile(settings) {
+            ("neighbour-while-sizing", Cause::NeighbourDuringSizing, Direction::Raise)
+        } else {
+            ("shared-memory-machine", Cause::SharedOrUnifiedMemory, Direction::Raise)
+        };
     }
     let held = figures.held();
     let needed = missing.and_then(|missing| levers::fraction_for(settings, missing));
@@ -87,6 +102,7 @@ fn finding(
             Cause::ProfileRunPeak,
             Cause::ModelTooBig,
             Cause::EmptyFeasibleWindow,
+            Cause::SharedOrUnifiedMemory,
             Cause::NeighbourDuringSizing,
         ])
         .sure(if missing.is_some() { Confidence::Certain } else { Confidence::Likely }, 90)
@@ -105,11 +121,10 @@ fn finding(
                 .gives("graphs are not charged; leave room for them with a lower fraction"),
         );
     }
-    if cause == Cause::SharedOrUnifiedMemory {
-        finding = finding.set(
-            Lever::new("other programs on the device", Move::Unset)
-                .gives("what they hold, or took while the server measured"),
-        );
+    if matches!(cause, Cause::SharedOrUnifiedMemory | Cause::NeighbourDuringSizing) {
+        finding = finding.set(Lever::new("other programs on the device", Move::Unset).gives(
+            "what they hold, or took while the server measured; start one server at a time",
+        ));
     }
     if cause != Cause::ModelTooBig {
         let batch = levers::smaller_batch(settings, figures);
@@ -117,6 +132,12 @@ fn finding(
         let (first, second) =
             if cause == Cause::ProfileRunPeak { (batch, raise) } else { (raise, batch) };
         finding = finding.set(first).set(second).set(levers::fewer_requests(settings));
+    }
+    if settings.lora {
+        finding = finding.also(&[Cause::LoraBuffers]).set(
+            Lever::new("--max-loras, --max-lora-rank", Move::Lower)
+                .gives("smaller buffers of adapters, which count as weights"),
+        );
     }
     finding
         .set(levers::more_ranks(settings, figures))
@@ -156,7 +177,7 @@ fn because(cause: Cause) -> &'static str {
         Cause::AccountingBug => {
             "The estimate of graphs, from two trial captures, is larger than graphs are; it alone takes the pool."
         }
-        Cause::SharedOrUnifiedMemory => {
+        Cause::SharedOrUnifiedMemory | Cause::NeighbourDuringSizing => {
             "Weights and peak do not explain it: what other programs hold, or took meanwhile, is charged to this server."
         }
         Cause::ProfileRunPeak => {
@@ -184,6 +205,11 @@ fn evidence(
     }
     if let Some(line) = levers::budget_line(settings) {
         finding = finding.sum(line);
+    }
+    if let Some(foreign) = figures.foreign {
+        finding = finding.sum(format!(
+            "in use before the profile run − its peak = {foreign} at least, which other programs hold"
+        ));
     }
     if let (Some(budget), Some(held), Some((kv, _))) =
         (budget(settings), figures.held(), figures.kv)

@@ -16,6 +16,12 @@ pub(super) fn levers(finding: Finding, scene: &Scene<'_>, verdict: &Verdict) -> 
     let finding = match verdict.cause {
         Cause::ModelTooBig | Cause::LoadTimePeak => too_big(finding, scene),
         Cause::ProfileRunPeak => profile(finding, scene),
+        Cause::LoraBuffers => finding
+            .set(Lever::new("--max-loras", Move::Lower).gives("buffers in proportion"))
+            .set(Lever::new("--max-lora-rank", Move::Lower).gives("buffers in proportion")),
+        Cause::Fragmentation if verdict.fraction == Direction::NoEffect => {
+            profile(segments(finding, scene), scene)
+        }
         Cause::Encoder => encoder(finding, scene, verdict),
         Cause::MoeWorkspace => moe(finding, scene, verdict),
         Cause::SharedOrUnifiedMemory => shared(finding, scene, verdict),
@@ -169,12 +175,8 @@ fn serving(finding: Finding, scene: &Scene<'_>, verdict: &Verdict) -> Finding {
         Some(grown) => levers::lower(&scene.settings, &scene.figures, Some(grown)),
         None => lower(scene),
     });
-    if verdict.cause == Cause::Fragmentation && segments_work(scene) {
-        finding = finding.set(
-            Lever::new("PYTORCH_CUDA_ALLOC_CONF", Move::Set)
-                .to("expandable_segments:True")
-                .gives("idle pieces serve larger requests"),
-        );
+    if verdict.cause == Cause::Fragmentation {
+        finding = segments(finding, scene);
     }
     if long {
         finding = finding.set(
@@ -183,6 +185,17 @@ fn serving(finding: Finding, scene: &Scene<'_>, verdict: &Verdict) -> Finding {
         );
     }
     finding.set(chunk(scene))
+}
+
+fn segments(finding: Finding, scene: &Scene<'_>) -> Finding {
+    if !segments_work(scene) {
+        return finding;
+    }
+    finding.set(
+        Lever::new("PYTORCH_CUDA_ALLOC_CONF", Move::Set)
+            .to("expandable_segments:True")
+            .gives("idle pieces serve larger requests"),
+    )
 }
 
 /// Where the allocator's expandable segments do good: not with sleep mode, not where device and host share one

@@ -1,7 +1,7 @@
 //! While it serves: preemption, swap, and what a log says beside failures.
 
 use plimsoll_core::units::group_thousands;
-use plimsoll_ingest::log::Vllm;
+use plimsoll_ingest::log::{Server, Vllm};
 
 use super::figures::Figures;
 use super::levers::{self, UTILIZATION};
@@ -19,8 +19,10 @@ pub(super) fn preemption(case: &Case) -> Vec<Finding> {
         }
         _ => None,
     });
+    if case.server() != Some(Server::Vllm) {
+        return Vec::new();
+    }
     let counted: u64 = case.log.activity.values().map(|activity| activity.retracted_requests).sum();
-    let usage = case.log.activity.values().map(|a| a.usage.most).fold(0.0_f64, f64::max);
     if line.is_none() && counted == 0 {
         return Vec::new();
     }
@@ -40,8 +42,8 @@ pub(super) fn preemption(case: &Case) -> Vec<Finding> {
     .set(levers::raise(&settings, None).gives("a larger pool, if free memory outside it allows"))
     .set(levers::fewer_requests(&settings).gives("fewer requests share the pool, each to its end"))
     .set(levers::more_ranks(&settings, &figures));
-    if usage > 0.0 {
-        finding = finding.sum(format!("largest use of the pool: {:.1} %", usage * 100.0));
+    if let Some(usage) = peak_usage(case) {
+        finding = finding.sum(format!("largest use of the pool seen: {:.1} %", usage * 100.0));
     }
     if let Some((event, mode, _)) = line {
         finding = finding.seen(event);

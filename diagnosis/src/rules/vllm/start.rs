@@ -3,6 +3,7 @@
 use plimsoll_ingest::log::{Amount, Event, Refused, Vllm};
 
 use super::levers::{self, KV_BYTES, UTILIZATION, down};
+use super::machine;
 use super::settings::Settings;
 use crate::{Case, Cause, Confidence, Direction, Finding, Level, Lever, Move, Phase};
 
@@ -58,6 +59,12 @@ pub(super) fn free_below_desired(case: &Case) -> Vec<Finding> {
         Lever::new("other programs on the device", Move::Unset)
             .gives(format!("{others} back, and {given_back:.2} passes")),
     );
+    if machine::of(case).unified {
+        finding = finding.set(
+            Lever::new("page cache of the host", Move::Unset)
+                .gives("what files just read hold: `sync; echo 3 > /proc/sys/vm/drop_caches`"),
+        );
+    }
     vec![
         finding
             .useless(UTILIZATION, Some(Move::Raise), "the check would ask for even more")

@@ -13,6 +13,9 @@ const CHUNKED: u64 = 2048;
 /// Source: vLLM 0.5 to 0.8 `EngineArgs.create_engine_config`.
 const CHUNKED_ABOVE: u64 = 32_768;
 
+/// From here on the fraction has next to nothing left to give.
+const NEARLY_ALL: f64 = 0.95;
+
 /// The refusal, as figures.
 struct Refusal<'a> {
     event: &'a Event,
@@ -127,7 +130,7 @@ fn finding(settings: &Settings, figures: &Figures<'_>, refusal: &Refusal<'_>) ->
         ])
         .sure(if certain { Confidence::Certain } else { Confidence::Likely }, 92)
         .because(because(cause, settings))
-        .fraction(Direction::Raise)
+        .fraction(if settings.kv_bytes.is_some() { Direction::NoEffect } else { Direction::Raise })
         .seen(refusal.event);
     finding = sums(finding, settings, figures, refusal);
     if cause == Cause::ProfileRunPeak {
@@ -138,6 +141,9 @@ fn finding(settings: &Settings, figures: &Figures<'_>, refusal: &Refusal<'_>) ->
         finding = finding.set(levers::smaller_batch(settings, figures));
     }
     finding = finding.set(levers::raise(settings, refusal.missing()));
+    if settings.utilization.is_some_and(|utilization| utilization >= NEARLY_ALL) {
+        finding = finding.set(levers::fewer_requests(settings));
+    }
     if !settings.fp8_kv {
         finding = finding.set(
             Lever::new("--kv-cache-dtype", Move::Set)

@@ -126,7 +126,9 @@ impl Collector {
     fn text(&mut self, text: &str, filter: &Filter, stamp: Option<Stamp>) {
         let mut bare = undress(text);
         bare.stamp = bare.stamp.or(stamp);
-        if let Some(process) = bare.process {
+        if let Some(process) = bare.process
+            && bare.rank.worker.is_none()
+        {
             bare.rank.worker = self.worker(process);
         }
         if filter.is_frequent(text.as_bytes()) && self.frequent(&bare) {
@@ -228,9 +230,9 @@ impl Collector {
         *self.telling.entry(server).or_default() += lines;
     }
 
-    /// The server with most telling lines.
+    /// The server with most telling lines; of equal ones that of the first name.
     fn server(&self) -> Option<Server> {
-        self.telling.iter().max_by_key(|(_, lines)| **lines).map(|(server, _)| *server)
+        self.telling.iter().rev().max_by_key(|(_, lines)| **lines).map(|(server, _)| *server)
     }
 
     /// The outermost frame inside an engine's package says whose process it was.

@@ -28,6 +28,12 @@ pub(super) const WORDS: &[&str] = &[
     "MemoryError",
     "Cannot allocate memory",
     "std::bad_alloc",
+    "DefaultCPUAllocator",
+    "low on resource: memory",
+    "_STATUS_ALLOC_FAILED",
+    "aclrtMalloc",
+    "EL0004",
+    "status=9/KILL",
     "exited with code",
     "exit code",
     "exit 137",
@@ -111,27 +117,32 @@ fn ray(line: &str) -> Option<System> {
 
 fn host(line: &str) -> Option<System> {
     let words = [
-        "OOMKilled",
-        "OOM killer",
+        "oomkilled",
+        "oom killer",
+        "'oom-kill'",
         "exit 137",
         "exit code 137",
         "exited with code 137",
         "exit code: 137",
-        "Cannot allocate memory",
+        "cannot allocate memory",
         "std::bad_alloc",
         "oom_reaper",
+        "defaultcpuallocator",
+        "low on resource: memory",
+        "arraymemoryerror",
     ];
+    // Python's own class, not `OutOfMemoryError`.
     let python = line.find("MemoryError").is_some_and(|at| {
         let before = line.get(..at).and_then(|head| head.chars().next_back());
         before.is_none_or(|c| !c.is_alphanumeric() && c != '_')
     });
-    if !python && !has(line, &words) {
+    if !python && !has(&line.to_ascii_lowercase(), &words) {
         return None;
     }
     let peak = after(line, "time, ")
         .or_else(|| after(line, "Consumed "))
         .filter(|_| line.contains("memory peak"))
-        .and_then(|text| amount(text.trim_start(), Gb::Binary));
+        .and_then(|text| amount(text, Gb::Binary));
     Some(System::HostOom { text: cut(line), peak })
 }
 
@@ -152,6 +163,9 @@ fn driver(line: &str) -> Option<System> {
             "ERROR_OUT_OF_MEMORY",
             "OUT_OF_DEVICE_MEMORY",
             "cudaMalloc failed",
+            "_STATUS_ALLOC_FAILED",
+            "aclrtMalloc",
+            "EL0004",
         ],
     );
     let told = line.contains("out of memory")
@@ -221,16 +235,17 @@ fn device_error(line: &str) -> Option<System> {
 }
 
 fn exit(line: &str) -> Option<System> {
-    let keys = [
+    const KEYS: [&str; 7] = [
         "exited with code ",
         "exit code: ",
         "exit code ",
         "exitcode: ",
         "exitcode=",
-        "Exit status: ",
+        "exit status: ",
         "exitcode  : ",
     ];
-    let code = keys.iter().find_map(|key| int(after(line, key)?))?;
+    let line = line.to_ascii_lowercase();
+    let code = KEYS.iter().find_map(|key| int(after(&line, key)?))?;
     (code != 0).then_some(System::Exit { code })
 }
 
@@ -242,7 +257,7 @@ fn signal(line: &str) -> Option<System> {
     if line.contains("sigquit") {
         return Some(System::Signal { name: "SIGQUIT".into() });
     }
-    if line.contains("signal 9") {
+    if line.contains("signal 9") || line.contains("status=9/KILL") {
         return Some(System::Signal { name: "SIGKILL".into() });
     }
     let shell = line.trim().trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ');
@@ -264,4 +279,91 @@ fn smi(line: &str) -> Option<System> {
         Some(Amount { bytes, half: 1 << 19 })
     };
     Some(System::SmiRow { used: mib(used)?, total: mib(total)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn driver_call(text: &str) -> Option<Box<str>> {
+        match read(text) {
+            Some(System::DriverOom { call, .. }) => call.or(Some("".into())),
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn drivers_refuse_in_many_words() {
+        for (text, call) in [
+            ("RuntimeError: CUDA error: out of memory", ""),
+            ("torch.AcceleratorError: CUDA error: out of memory", ""),
+            ("cudaGraphInstantiate: out of memory", "cudaGraphInstantiate"),
+            ("cuMemCreate failed: CUDA_ERROR_OUT_OF_MEMORY", "cuMemCreate"),
+            (
+                "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+                "cublasCreate",
+            ),
+            ("RuntimeError: HIP error: hipErrorOutOfMemory", ""),
+            ("NCCL WARN Cuda failure 2 'out of memory'", ""),
+            ("level_zero backend failed with error: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)", ""),
+        ] {
+            assert_eq!(driver_call(text).as_deref(), Some(call), "{text}");
+        }
+        let other = read(
+            "RuntimeError: CUDA error: no kernel image is available for execution on the device",
+        );
+        assert!(matches!(other, Some(System::DeviceError { .. })), "{other:?}");
+        assert_eq!(
+            read("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 MiB."),
+            None
+        );
+    }
+
+    #[test]
+    fn the_host_runs_out_in_many_words() {
+        for text in [
+            "Reason: OOMKilled",
+            "Exit Code: 137",
+            "MemoryError",
+            "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 9.0 GiB for an array",
+            "RuntimeError: DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes",
+            "OSError: [Errno 12] Cannot allocate memory",
+            "llm.service: Failed with result 'oom-kill'.",
+            "The node was low on resource: memory. Threshold quantity: 100Mi",
+        ] {
+            assert!(matches!(read(text), Some(System::HostOom { .. })), "{text}: {:?}", read(text));
+        }
+        let kill = "Memory cgroup out of memory: Killed process 7 (python3) total-vm:9kB, anon-rss:2048kB, file-rss:1kB";
+        let expected = System::KernelKill {
+            process: Some("python3".into()),
+            resident: Some(Amount { bytes: 2 << 20, half: 512 }),
+            cgroup: Some(true),
+        };
+        assert_eq!(read(kill), Some(expected));
+        let record =
+            "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),task=sglang::sched,pid=9,uid=0";
+        let Some(System::KernelKill { process, cgroup, .. }) = read(record) else {
+            panic!("{record}")
+        };
+        assert_eq!((process.as_deref(), cgroup), (Some("sglang::sched"), Some(false)));
+    }
+
+    #[test]
+    fn ends_and_remarks() {
+        assert_eq!(read("Server process exited with code -9"), Some(System::Exit { code: -9 }));
+        assert_eq!(read("process finished with exit code 0"), None);
+        assert_eq!(read("Killed"), Some(System::Signal { name: "SIGKILL".into() }));
+        assert_eq!(
+            read("serve.service: Main process exited, code=killed, status=9/KILL"),
+            Some(System::Signal { name: "SIGKILL".into() })
+        );
+        assert_eq!(
+            read("NVRM: Assertion failed: Out of memory [NV_ERR_NO_MEMORY] (0x51)"),
+            Some(System::NvNoMemory)
+        );
+        let smi =
+            read("| 30%   45C    P0    70W / 350W |  12345MiB / 24576MiB |     99%      Default |");
+        let Some(System::SmiRow { used, total }) = smi else { panic!("{smi:?}") };
+        assert_eq!((used.bytes >> 20, total.bytes >> 20), (12_345, 24_576));
+    }
 }

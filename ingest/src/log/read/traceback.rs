@@ -167,8 +167,17 @@ pub(super) fn class(text: &str) -> Option<(&str, &str)> {
     let end = text.bytes().take_while(|b| b.is_ascii_alphanumeric() || b"._".contains(b)).count();
     let (class, rest) = text.split_at(end);
     let name = class.rsplit('.').next()?;
-    let known =
-        ["Error", "Exception", "Interrupt", "Exit", "Timeout", "Killed", "Refused", "Empty"];
+    let known = [
+        "Error",
+        "Exception",
+        "Interrupt",
+        "Exit",
+        "Timeout",
+        "Killed",
+        "Refused",
+        "Empty",
+        "Resources",
+    ];
     let named = name.starts_with(|c: char| c.is_ascii_uppercase())
         && known.iter().any(|end| name.ends_with(end));
     if !named {

@@ -132,9 +132,12 @@ fn process<'a>(text: &'a str, bare: &mut Undressed<'_>) -> Option<&'a str> {
         take_tag(word, &mut rank);
     }
     bare.tagged = true;
+    // vLLM's own processes are one each; of Ray's actors and of workers without a number there are many.
+    let single =
+        name.starts_with("EngineCore") || name.contains("APIServer") || name.contains("ApiServer");
     if !rank.is_none() {
         bare.rank = rank;
-    } else if name.contains("Worker") {
+    } else if !single {
         bare.process = Some(digest(inside.get(at..)?));
     }
     Some(one_blank(rest))

@@ -8,7 +8,7 @@ use super::scan::{Known, read_by, words};
 use crate::log::{Reached, Vllm};
 
 /// Every line known, by its telling words. The order decides where a line holds the words of two.
-const LINES: &[Known<Vllm>; 66] = &[
+const LINES: &[Known<Vllm>; 67] = &[
     // What the server says of itself.
     ("non-default args: ", args::mapping),
     ("args: Namespace(", args::namespace),
@@ -22,6 +22,7 @@ const LINES: &[Known<Vllm>; 66] = &[
     ("model weights take ", sizing::profile),
     ("Memory profiling results: ", sizing::profile_results),
     ("Available KV cache memory: ", sizing::available),
+    ("Available memory: ", sizing::available_npu),
     ("KV cache size: ", sizing::tokens),
     (" blocks: ", sizing::blocks),
     ("Maximum concurrency for ", sizing::concurrency),

@@ -102,6 +102,14 @@ pub(super) fn available(line: &str) -> Option<Vllm> {
     Some(Vllm::AvailableKv { amount: gib2_after(line, "Available KV cache memory: ")? })
 }
 
+/// vLLM on Ascend: `Available memory: 23106324992, total memory: 65452113920`, whole bytes.
+pub(super) fn available_npu(line: &str) -> Option<Vllm> {
+    line.contains(", total memory: ")
+        .then(|| bytes_after(line, "Available memory: "))
+        .flatten()
+        .map(|amount| Vllm::AvailableKv { amount })
+}
+
 /// `GPU KV cache size: 178,880 tokens`, with the concurrency behind it from 0.28 on. Other devices print
 /// their own name.
 pub(super) fn tokens(line: &str) -> Option<Vllm> {

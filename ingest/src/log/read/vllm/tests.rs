@@ -53,6 +53,9 @@ fn pools_on_one_line_and_on_two() {
         read("Maximum concurrency for 40000 tokens per request: 1.86x"),
         Some(Vllm::Concurrency { tokens: 40_000, times: 1.86 })
     );
+    let npu = Vllm::AvailableKv { amount: Amount::exact(23_000_000_000) };
+    assert_eq!(read("Available memory: 23000000000, total memory: 65000000000"), Some(npu));
+    assert_eq!(read("Available memory: 12 GB"), None);
     let less = Vllm::AvailableKv { amount: gib(-3.5) };
     assert_eq!(read("Available KV cache memory: -3.5 GiB"), Some(less));
 }

@@ -1,6 +1,6 @@
 //! JSON schemas of a watch: its summary, and the lines of its recording.
 
-use crate::commands::schema::{list_of, map_of, number, object, or_null, signed, text, whole};
+use super::{list_of, map_of, number, object, or_null, signed, text, whole};
 use serde_json::{Value, json};
 
 fn server() -> Value {
@@ -30,7 +30,7 @@ fn reading() -> Value {
 }
 
 /// The JSON of `watch`.
-pub fn summary() -> Value {
+pub(super) fn summary() -> Value {
     let heaviest = object(json!({
         "rank": text(),
         "by": { "enum": ["prefill_tokens_total", "prompt_tokens_total"] },
@@ -92,7 +92,7 @@ fn rank_summary() -> Value {
 }
 
 /// A line of a recording: the header, or one of the others by its `kind`.
-pub fn line() -> Value {
+pub(super) fn line() -> Value {
     let device = object(json!({
         "index": whole(),
         "name": text(),

@@ -1,10 +1,10 @@
 //! JSON schema of `doctor --before-relaunch`.
 
-use crate::commands::schema::{list_of, object, or_null, text, truth, whole};
+use super::{list_of, object, or_null, text, truth, whole};
 use serde_json::{Value, json};
 
 /// The schema of what stands before a relaunch.
-pub fn before_relaunch() -> Value {
+pub(super) fn before_relaunch() -> Value {
     let kinds = [
         "server", "orphan", "stuck", "zombie", "holder", "device", "segments", "cgroup", "locked",
         "port", "unread",

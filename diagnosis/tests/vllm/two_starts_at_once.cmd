@@ -1,0 +1,1 @@
+vllm serve acme/small-1b --gpu-memory-utilization 0.25
