@@ -152,6 +152,9 @@ impl Verb {
             (Self::Explain(_), Format::Csv | Format::Sarif) => {
                 ("explain", "human, json, jsonl and md")
             }
+            (Self::Watch(_), Format::Csv | Format::Md | Format::Sarif) => {
+                ("watch", "human, json and jsonl")
+            }
             (Self::Diagnose(_), _) => return Ok(()),
             (_, Format::Sarif) => ("this verb", "human, json, jsonl, csv and md"),
             _ => return Ok(()),

@@ -25,11 +25,17 @@ impl Case {
         })
     }
 
+    /// The release to follow where nothing names one: the newest SGLang that words its lines so.
+    #[must_use]
+    pub fn worded_version(&self) -> Option<Version> {
+        (self.server() == Some(Server::Sglang)).then(|| self.log.releases.newest()).flatten()
+    }
+
     /// The launch: as given, else a command in the log, else the arguments that the server printed; with
-    /// the release that the log prints.
+    /// the release that the log prints, else the one that its wording shows.
     #[must_use]
     pub fn launched(&self) -> Option<Launch> {
-        let version = self.version();
+        let version = self.version().or_else(|| self.worded_version());
         let ctx = Context { version, ..Context::default() };
         let pasted = || {
             let text = self.log.command.as_deref()?;

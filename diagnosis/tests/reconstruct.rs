@@ -311,6 +311,32 @@ fn a_draft_model_stands_where_its_lines_stand() {
     assert!(holds(rank.after.unwrap(), 60 * GIB), "the pool is sized beside the draft");
 }
 
+/// Ranks without a tag that write into one log: the smallest reading is kept, no pool is counted twice.
+#[test]
+fn ranks_without_tags_are_not_added_up() {
+    let gib = |x: f64| Amount::gib(x, 2);
+    let pool = || Sglang::KvAllocated {
+        label: None,
+        tokens: Some(100_000),
+        k: Some(gib(6.0)),
+        v: Some(gib(6.0)),
+        dtype: None,
+    };
+    let lines = vec![
+        Sglang::LoadBegin { avail: gib(39.2) },
+        Sglang::LoadBegin { avail: gib(39.0) },
+        pool(),
+        pool(),
+        Sglang::PoolEnd { avail: gib(4.9) },
+        Sglang::PoolEnd { avail: gib(4.7) },
+    ];
+    let rank =
+        first(&made::sglang(None, lines.into_iter().map(|line| (Rank::NONE, line)).collect()));
+    assert!(holds(rank.pool.unwrap().bytes.unwrap(), 12 * GIB));
+    assert!(holds(rank.before.unwrap(), 39 * GIB));
+    assert!(holds(rank.left.unwrap().bytes, (4.7 * GIB as f64) as i64));
+}
+
 #[test]
 fn vllm_solves_what_it_does_not_print() {
     let gib = |x: f64| Amount::gib(x, 2);

@@ -371,7 +371,7 @@ fn bad_usage_is_exit_2() {
         (vec!["watch", "http://h", "--api-key-env", "NO_SUCH"], "no such variable"),
         (vec!["watch", "--read", "/no/such"], "/no/such"),
         (vec!["watch", "--read", &broken], "plimsoll.watch/9"),
-        (vec!["watch", "--read", "x", "--format", "csv"], "human, json, jsonl"),
+        (vec!["watch", "--read", "x", "--format", "csv"], "human, json and jsonl"),
     ] {
         let shown = run(&args);
         assert_eq!(shown.code, 2, "{args:?}: {}", shown.stderr);

@@ -38,9 +38,6 @@ const PATIENCE: u32 = 3;
 /// Watches a server, or reads what a watch recorded. Exit 1 when free memory fell below the line, 3 when the
 /// server is missing or lost, 130 when interrupted.
 pub fn watch(args: &WatchArgs, format: Format, output: &Output) -> Result<u8, Failure> {
-    if matches!(format, Format::Csv | Format::Md) {
-        return Err(Failure::input("watch has no such form; allowed: human, json, jsonl"));
-    }
     match (&args.read, &args.url) {
         (Some(path), _) => read(path, args, format, output),
         (None, Some(url)) => live(url, args, format, output),

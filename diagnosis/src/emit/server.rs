@@ -64,13 +64,24 @@ pub(super) fn launch_of(case: &Case, given: &Given<'_>) -> Result<Known, Missing
     let printed = case.version();
     let command = given.command.or(case.log.command.as_deref());
     let environment = environment(case, engine, command.unwrap_or_default());
-    let ctx = Context { version: given.version.or(printed), read_file: None, env: &environment };
-    let (launch, text) = match command {
-        Some(text) => from_text(text, &ctx)?,
-        None => from_arguments(case, engine, &ctx)?,
+    let read = |version| {
+        let ctx = Context { version, read_file: None, env: &environment };
+        match command {
+            Some(text) => from_text(text, &ctx),
+            None => from_arguments(case, engine, &ctx),
+        }
     };
+    let (mut launch, mut text) = read(given.version.or(printed))?;
+    let assumed = matches!(launch.version, VersionSource::Default { .. });
+    let worded = case.worded_version().filter(|_| assumed);
+    if worded.is_some() {
+        (launch, text) = read(worded)?;
+    }
     let version = launch.engine.version();
     let version_from = match (&launch.version, given.version, printed) {
+        _ if worded.is_some() => {
+            format!("not in the log; {version} is the newest that words its lines so")
+        }
         (VersionSource::Given, Some(_), _) => "as given".to_owned(),
         (VersionSource::Given, None, _) => format!("{version} as the log prints it"),
         (VersionSource::Default { .. }, ..) => {
@@ -78,9 +89,9 @@ pub(super) fn launch_of(case: &Case, given: &Given<'_>) -> Result<Known, Missing
         }
         _ => "from the command".to_owned(),
     };
-    let release = match launch.version {
-        VersionSource::Default { .. } => Release::Assumed,
-        _ => Release::Named,
+    let release = match assumed {
+        true => Release::Assumed,
+        false => Release::Named,
     };
     Ok(Known { launch, text, version, version_from, release, environment })
 }

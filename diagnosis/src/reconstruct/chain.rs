@@ -34,15 +34,12 @@ pub(crate) struct Step {
 pub(crate) struct PoolLine {
     /// Slots, where printed.
     pub(crate) tokens: Option<u64>,
-    /// K and V, or the latent rows.
-    pub(crate) bytes: Option<Amount>,
-    /// Whether it is the draft model's.
+    /// The target's or the draft's.
     pub(crate) account: Account,
-    /// Where.
-    pub(crate) place: Place,
 }
 
-/// What one rank says of its start.
+/// What one rank says of its start. Where several ranks without a tag write into one log, the smallest reading is
+/// kept.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Chain {
     /// Lines in order.
@@ -53,18 +50,6 @@ pub(crate) struct Chain {
     pub(crate) context: Option<(Amount, Place)>,
     /// What the scheduler prints at the end of the start.
     pub(crate) summary: Option<Summary>,
-    /// Whether several ranks without a tag seem to write into one chain: the smallest reading is kept.
-    pub(crate) mixed: Mixed,
-}
-
-/// Whether lines of several ranks cannot be told apart.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Mixed {
-    /// One rank.
-    #[default]
-    No,
-    /// Several.
-    Yes,
 }
 
 /// `max_total_num_tokens=…`.
@@ -74,8 +59,6 @@ pub(crate) struct Summary {
     pub(crate) chunk: Option<i64>,
     pub(crate) running: Option<u64>,
     pub(crate) context_len: Option<u64>,
-    pub(crate) available: Option<Amount>,
-    pub(crate) place: Place,
 }
 
 impl Chain {
@@ -159,7 +142,6 @@ impl Chain {
             && let Some(old) = last.free
         {
             last.free = Some(least(old, free));
-            self.mixed = Mixed::Yes;
             return;
         }
         let (account, detail, printed) = (None, None, None);
@@ -186,7 +168,6 @@ impl Chain {
                 && let (Some(a), Some(b)) = (old.free, avail)
             {
                 old.free = Some(least(a, b));
-                self.mixed = Mixed::Yes;
             }
             return;
         }
@@ -205,15 +186,19 @@ impl Chain {
         let draft = ended && self.has(Account::DraftWeights);
         if ended && !draft {
             // The pools are closed and there is no draft: another rank's line.
-            self.mixed = Mixed::Yes;
             return;
         }
         let account = if draft { Account::DraftPool } else { Account::KvPool };
+        let same = |step: &Step| step.account == Some(account) && step.printed == bytes;
+        if self.pools.contains(&PoolLine { tokens, account }) && self.steps.iter().any(same) {
+            // The same pool once more: another rank's line without a tag.
+            return;
+        }
         self.step(place, Stage::AfterPools, account, bytes, None);
         if label.is_some_and(|label| label.eq_ignore_ascii_case("swa")) {
             self.detail("sliding window");
         }
-        self.pools.push(PoolLine { tokens, bytes, account, place });
+        self.pools.push(PoolLine { tokens, account });
     }
 
     /// The request table and what else the pools need stand between the pools and this reading.
@@ -222,7 +207,6 @@ impl Chain {
         let again = last.is_some_and(|step| step.account == Some(Account::RequestTable));
         if again && let Some(step) = self.steps.last_mut() {
             step.free = Some(step.free.map_or(avail, |old| least(old, avail)));
-            self.mixed = Mixed::Yes;
             return;
         }
         if !self.has(Account::KvPool) {
@@ -254,8 +238,6 @@ impl Chain {
             chunk: *chunked_prefill_size,
             running: *max_running_requests,
             context_len: *context_len,
-            available: *available_gpu_mem,
-            place,
         };
         // Of several ranks the smallest pool is everyone's.
         if self.summary.is_none_or(|old| summary.tokens <= old.tokens) {

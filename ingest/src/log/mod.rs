@@ -12,7 +12,7 @@ mod start_figures;
 
 use std::collections::BTreeMap;
 
-use plimsoll_core::policy::sglang::version::Version;
+use plimsoll_core::policy::sglang::{rules::newest_before, version::Version};
 
 pub use activity::{Activities, Activity, Spread};
 pub use amount::Amount;
@@ -64,6 +64,13 @@ impl Releases {
         if self.before.is_some_and(|before| self.since.is_some_and(|since| since >= before)) {
             self.before = None;
         }
+    }
+
+    /// The newest of them, where the wording ends somewhere: what to assume for a log that names no release.
+    #[must_use]
+    pub fn newest(self) -> Option<Version> {
+        let newest = newest_before(self.before?)?;
+        Some(self.since.map_or(newest, |since| since.max(newest)))
     }
 
     /// Whether all of them are `0.minor.patch` or newer (`Some(true)`), all older (`Some(false)`), or some of each.

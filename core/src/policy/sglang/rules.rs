@@ -41,6 +41,12 @@ const READ: &[(Version, u16)] = &[
     (Version::new(0, 5, 23), 0),
 ];
 
+/// The newest release that was read and is older than `bound`.
+#[must_use]
+pub fn newest_before(bound: Version) -> Option<Version> {
+    READ.iter().map(|(version, _)| *version).rfind(|version| *version < bound)
+}
+
 /// The version asked for, the version whose rules are used, and what may differ between them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RulesFor {

@@ -298,10 +298,10 @@ pub(super) fn smaller_than_context(case: &Case) -> Vec<Finding> {
     if tokens >= context || settings.max_total_tokens.is_some_and(|cap| cap <= context) {
         return Vec::new();
     }
-    // Without the user asking for it, a smaller pool is a remark: `alive` makes it.
-    if settings.context_given.is_none() {
-        return Vec::new();
-    }
+    // Without the user asking for the context, a smaller pool is a remark: below what a whole start tells, above
+    // what a log without readings can say.
+    let (level, weight) =
+        if settings.context_given.is_some() { (Level::Warning, 40) } else { (Level::Note, 25) };
     let headline = format!(
         "the pool holds {} tokens, {} fewer than one request of the context length",
         group_thousands(tokens),
@@ -321,8 +321,8 @@ pub(super) fn smaller_than_context(case: &Case) -> Vec<Finding> {
     };
     let mut finding = Finding::new("pool-too-small", Cause::PoolTooSmall, Phase::Refused, headline)
         .also(&[Cause::ModelTooBig])
-        .level(Level::Warning)
-        .sure(Confidence::Certain, 40)
+        .level(level)
+        .sure(Confidence::Certain, weight)
         .seen(event)
         .fraction(direction)
         .int("pool_tokens", i64::try_from(tokens).unwrap_or(i64::MAX))
