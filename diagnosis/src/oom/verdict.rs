@@ -138,7 +138,8 @@ fn loading(judged: &Judgement<'_>) -> Verdict {
             let also = [Cause::SharedOrUnifiedMemory];
             Verdict::new("outside-pool-too-small", Cause::GraphsOrWorkspace, &also, none)
         }
-        Some(Part::Lora) => lora(),
+        // No pool stands yet that could give way.
+        Some(Part::Lora) => Verdict { fraction: none, ..lora() },
         _ => {
             let also = [
                 Cause::LoadTimePeak,

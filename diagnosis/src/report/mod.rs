@@ -156,7 +156,9 @@ pub fn diagnose(case: &Case) -> Report {
 
 /// The baseline is what the last start found free before its weights.
 fn relaunch(case: &Case) -> Option<Relaunch> {
-    let readings = case.sglang().filter_map(|(event, line)| match line {
+    // Once a pool stands, what loads is a draft.
+    let target = case.sglang().take_while(|(_, line)| !matches!(line, Sglang::PoolEnd { .. }));
+    let readings = target.filter_map(|(event, line)| match line {
         Sglang::LoadBegin { avail } => Some((event, *avail)),
         _ => None,
     });

@@ -107,6 +107,8 @@ impl<'a> Start<'a> {
 
     fn take(&mut self, event: &'a Event, line: &Sglang) {
         match line {
+            // After the pools it is a draft that loads.
+            Sglang::LoadBegin { .. } if self.pool_end.is_some() || !self.pools.is_empty() => {}
             Sglang::LoadBegin { avail } => {
                 self.before = self.before.or(Some((event, *avail)));
             }

@@ -4,10 +4,14 @@ use plimsoll_ingest::log::{Amount, Event, Kind, Server, Sglang, System};
 
 use super::host_memory::unified;
 use crate::oom::{Reached, phase_of_frames, reached, size};
+use crate::study::Study;
 use crate::{Case, Cause, Confidence, Direction, Finding, Lever, Move, Phase};
 
 /// Less than this is left for a pass that may need any amount: 1.5 GiB.
 const TIGHT: i64 = 3 << 29;
+
+/// The fraction advised where the machine's one memory serves everybody and nothing says what the others need.
+const HALF: f64 = 0.5;
 
 /// The flag of the fraction, by server; both where the log does not tell whose it is.
 pub(super) fn fraction_flag(case: &Case) -> &'static str {
@@ -157,7 +161,16 @@ pub(super) fn metal(case: &Case) -> Vec<Finding> {
     let Some(event) = found.filter(|_| ours(case)) else { return Vec::new() };
     let headline =
         "Metal ran out of memory in a pass: the machine's one memory was promised to the pool";
-    vec![
+    let mut gives = "half of what was free stays for passes and the system".to_owned();
+    if let Some(what_if) = Study::of(case).rank().and_then(|rank| rank.what_if) {
+        gives = format!("{gives}: {}", what_if.at_fraction(HALF).words());
+    }
+    let chunk = case.sglang().find_map(|(_, line)| match line {
+        Sglang::Summary { chunked_prefill_size, .. } => *chunked_prefill_size,
+        _ => None,
+    });
+    let smaller = chunk.map_or(2048, |chunk| 2048.min(chunk / 2));
+    let mut found =
         Finding::new("wrong-capacity", Cause::WrongOrUnknownCapacity, Phase::Prefill, headline)
             .also(&[Cause::ActivationsOutsidePool, Cause::SharedOrUnifiedMemory])
             .because(
@@ -167,10 +180,17 @@ pub(super) fn metal(case: &Case) -> Vec<Finding> {
             .sure(Confidence::Likely, 77)
             .seen(event)
             .fraction(Direction::Lower)
-            .set(Lever::new(fraction_flag(case), Move::Lower).to("0.5").gives("half of what was free stays for passes and the system"))
-            .set(Lever::new("--chunked-prefill-size", Move::Lower).to(2048).gives("smaller passes"))
-            .useless(fraction_flag(case), Some(Move::Raise), "the rest of the machine lives in the same memory"),
-    ]
+            .set(Lever::new(fraction_flag(case), Move::Lower).to(HALF).gives(gives));
+    if smaller > 0 {
+        found = found.set(
+            Lever::new("--chunked-prefill-size", Move::Lower).to(smaller).gives("smaller passes"),
+        );
+    }
+    vec![found.useless(
+        fraction_flag(case),
+        Some(Move::Raise),
+        "the rest of the machine lives in the same memory",
+    )]
 }
 
 /// The driver of a unified machine found no pages.
