@@ -266,6 +266,14 @@ fn the_next_refusal_of_vllm_is_foreseen() {
 }
 
 #[test]
+fn a_pool_below_the_context_is_said() {
+    let report = diagnose(&ROOMY.case(KIMI));
+    let finding = found(&report, "pool-too-small");
+    assert_eq!(finding.level, Level::Note);
+    assert!(finding.headline.contains("prompts above 159,270 tokens are refused"));
+}
+
+#[test]
 fn a_cap_is_another_way_to_leave_memory() {
     let rank = ledgers(&TIGHT.case(KIMI)).remove(0);
     let cap = rank.cap_for_free(2 * GIB).unwrap();

@@ -1,8 +1,7 @@
-//! Each start of a vLLM server finds less memory free than the one before. SGLang's rule stands with its neighbours
-//! (`rules/sglang/neighbour.rs`).
+//! Each start of the server finds less memory free than the one before.
 
 use plimsoll_core::units::GIB;
-use plimsoll_ingest::log::{Amount, Event, Kind, Rank, Vllm};
+use plimsoll_ingest::log::{Amount, Event, Kind, Rank, Sglang, Vllm};
 
 use crate::study::Study;
 use crate::{Case, Cause, Confidence, Finding, Level, Phase};
@@ -35,12 +34,13 @@ pub(super) fn find(study: &Study<'_>) -> Option<Finding> {
     Some(finding)
 }
 
-/// Free at each start, of the rank that says so first.
+/// Free before loading of each start, of the rank that says so first.
 fn readings(case: &Case) -> Vec<(u32, &Event, Amount)> {
     let mut rank: Option<Rank> = None;
     let mut readings: Vec<(u32, &Event, Amount)> = Vec::new();
     for event in &case.log.events {
         let free = match &event.kind {
+            Kind::Sglang(Sglang::LoadBegin { avail }) => *avail,
             Kind::Vllm(Vllm::FreeAtStart { free, .. }) => *free,
             _ => continue,
         };

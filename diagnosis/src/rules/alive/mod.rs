@@ -1,5 +1,6 @@
 //! A server that has not crashed, as far as the log goes: what it has left, what it needs, what was proven.
 
+mod context;
 mod falling;
 mod healthy;
 mod idle;
@@ -16,7 +17,8 @@ pub(super) fn findings(study: &Study<'_>) -> Vec<Finding> {
     if !lives(study.case) {
         return Vec::new();
     }
-    let rules = [margin::find, one_request::find, falling::find, proven::find, idle::find];
+    let rules =
+        [margin::find, one_request::find, falling::find, context::find, proven::find, idle::find];
     rules.iter().filter_map(|find| find(study)).collect()
 }
 
