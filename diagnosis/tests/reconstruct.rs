@@ -228,9 +228,10 @@ proptest! {
         prop_assert!(!report.verdict.is_empty());
         let mut case = made::sglang(None, lines.iter().map(on).collect());
         case.asked.device = Some("GB10".to_owned());
-        diagnose(&case);
+        prop_assert!(!diagnose(&case).verdict.is_empty());
         let lines = vllm.into_iter().map(|line| (Rank::NONE, line)).collect();
-        diagnose(&made::vllm(Some("vllm serve Qwen/Qwen3-8B"), lines));
+        let case = made::vllm(Some("vllm serve Qwen/Qwen3-8B"), lines);
+        prop_assert!(!diagnose(&case).verdict.is_empty());
     }
 }
 

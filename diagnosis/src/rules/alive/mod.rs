@@ -1,6 +1,5 @@
 //! A server that has not crashed, as far as the log goes: what it has left, what it needs, what was proven.
 
-mod context;
 mod falling;
 mod healthy;
 mod idle;
@@ -18,7 +17,7 @@ pub(super) fn findings(study: &Study<'_>) -> Vec<Finding> {
         return Vec::new();
     }
     let rules =
-        [margin::find, one_request::find, falling::find, context::find, proven::find, idle::find];
+        [margin::find, one_request::find, falling::find, proven::find, idle::find];
     rules.iter().filter_map(|find| find(study)).collect()
 }
 
