@@ -2,7 +2,7 @@
 
 use super::View;
 use plimsoll_core::{pyfloat, units::group_thousands};
-use plimsoll_diagnosis::{Capacity, Finding, Phase, Raising, codes};
+use plimsoll_diagnosis::{Capacity, Finding, Level, Phase, Raising, codes};
 use std::fmt::Write as _;
 
 /// Server and release, model, devices; as far as the facts tell.
@@ -155,7 +155,9 @@ pub(super) fn remarks(view: &View<'_>) -> Vec<(&'static str, String)> {
         let n = group_thousands(view.case.log.events_left_out);
         out.push(("note", format!("{n} lines in the middle of the log are not kept")));
     }
-    out.extend(report.relaunch.as_ref().map(|relaunch| {
+    // Who lives is not started again.
+    let relaunch = report.relaunch.as_ref().filter(|_| report.level() == Some(Level::Error));
+    out.extend(relaunch.map(|relaunch| {
         let baseline = relaunch.baseline;
         let see = format!("plimsoll doctor --before-relaunch --baseline \"{baseline}\"");
         ("before relaunch", format!("{relaunch}: {see}"))
