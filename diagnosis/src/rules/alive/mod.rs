@@ -16,8 +16,7 @@ pub(super) fn findings(study: &Study<'_>) -> Vec<Finding> {
     if !lives(study.case) {
         return Vec::new();
     }
-    let rules =
-        [margin::find, one_request::find, falling::find, proven::find, idle::find];
+    let rules = [margin::find, one_request::find, falling::find, proven::find, idle::find];
     rules.iter().filter_map(|find| find(study)).collect()
 }
 
