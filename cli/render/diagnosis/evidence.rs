@@ -32,7 +32,7 @@ pub(super) fn human(view: &View<'_>, output: &Output) -> String {
 /// A line of a log as one line of a terminal: control characters are blanks.
 pub(super) fn plain(text: &str) -> String {
     let blank = |c: char| if c.is_control() { ' ' } else { c };
-    text.trim().chars().map(blank).collect()
+    text.chars().map(blank).collect::<String>().trim().to_owned()
 }
 
 /// Columns that are left for the text of a line.

@@ -1,5 +1,6 @@
 //! Flags with values and what they give, from the figures of the log itself.
 
+use plimsoll_core::plan::Advice;
 use plimsoll_core::units::{GIB, group_thousands};
 use plimsoll_ingest::log::Amount;
 
@@ -7,7 +8,8 @@ use super::settings::Settings;
 use super::start::Start;
 use crate::oom::size;
 use crate::reconstruct::{WhatIf, known_fraction, what_if};
-use crate::{Case, Lever, Move};
+use crate::study::Study;
+use crate::{Case, Lever, Move, Planned};
 
 /// The flag of the fraction.
 pub(super) const FRACTION: &str = "--mem-fraction-static";
@@ -26,6 +28,8 @@ pub(super) struct Scale {
     pub(super) cell: Option<i64>,
     /// What other fractions would give, where the start printed enough.
     what_if: Option<WhatIf>,
+    /// The fraction that the plan advises, where model and device are known.
+    planned: Option<f64>,
 }
 
 impl Scale {
@@ -46,7 +50,8 @@ impl Scale {
         let what_if = what_if(case);
         let solved = || what_if.filter(|w| w.fraction_half < 0.005).map(|w| w.fraction);
         let known = || known_fraction(case).map(|fraction| fraction.value);
-        Self { fraction: settings.fraction.or_else(known).or_else(solved), base, cell, what_if }
+        let fraction = settings.fraction.or_else(known).or_else(solved);
+        Self { fraction, base, cell, what_if, planned: planned(case) }
     }
 
     /// Lower the fraction so that `missing` is free outside the pool, in steps of 0.01 and by 0.02 at least.
@@ -64,7 +69,9 @@ impl Scale {
         let tokens = self.tokens(frees);
         match self.fraction {
             Some(fraction) if fraction - step > 0.0 => {
-                let value = ((fraction - step) * 100.0).floor() / 100.0;
+                // What was missing says what this pass needed; the plan, what the heaviest one does.
+                let value = self.planned.unwrap_or(1.0).min(fraction - step);
+                let value = ((value + 1e-9) * 100.0).floor() / 100.0;
                 let frees = Amount::exact(((fraction - value) * total) as i64);
                 let tokens = self.tokens(frees).or(tokens);
                 let at = self.what_if.map(|what_if| what_if.at_fraction(value));
@@ -112,6 +119,18 @@ impl Scale {
     fn tokens(&self, bytes: Amount) -> Option<String> {
         let tokens = u64::try_from(bytes.bytes / self.cell?).ok().filter(|t| *t > 0)?;
         Some(group_thousands(tokens))
+    }
+}
+
+/// What the plan of the rank that decides advises below the fraction in force; of several devices that it may be,
+/// nothing.
+fn planned(case: &Case) -> Option<f64> {
+    match Study::of(case).plans.as_slice() {
+        [Planned { plan, .. }] => match plan.advice? {
+            Advice::Lower { to } => Some(to),
+            _ => None,
+        },
+        _ => None,
     }
 }
 

@@ -54,6 +54,7 @@ const CLUES: &[Clue] = &[
     (&["max_total_num_tokens=", "available_gpu_mem="], "", v4(7), None),
     (&["Current value: self.server_args.mem_fraction_static="], "", v5(3), v5(10)),
     (&["Current value: mem_fraction_static="], "", v5(10), None),
+    (&["Loaded weights leave no GPU memory"], "", v5(14), None),
     (&["Decode out of memory happened"], "", None, v4(7)),
     (&["KV cache pool is full. Retract requests"], "", v4(7), None),
     (&["#new_tokens_gained"], "", v5(7), None),

@@ -359,7 +359,7 @@ impl Collector {
             && let Some(activity) = self.activity(bare.rank)
         {
             activity.retractions += 1;
-            activity.retracted_requests += requests;
+            activity.retracted_requests = activity.retracted_requests.saturating_add(*requests);
         }
         match &kind {
             Kind::Sglang(Sglang::ServerArgs(args)) | Kind::Vllm(Vllm::Args(args)) => {
