@@ -15,7 +15,12 @@ impl Scene<'_> {
         let accounts = &self.judged.accounts;
         let scale = Scale::of(self.case, self.settings, self.start, accounts.capacity);
         let fraction = scale.lower(accounts.missing);
-        for lever in self.by_cause(verdict, &fraction) {
+        let mut levers = self.by_cause(verdict, &fraction);
+        // The plan's fraction holds for the heaviest pass, a chunk only for the buffer that failed.
+        if scale.planned.is_some() && verdict.cause == Cause::ActivationsOutsidePool {
+            levers.sort_by_key(|lever| lever.flag != FRACTION);
+        }
+        for lever in levers {
             finding = finding.set(lever);
         }
         let serving = matches!(verdict.phase, Phase::Prefill | Phase::Decode | Phase::Unknown);

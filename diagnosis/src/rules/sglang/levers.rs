@@ -29,7 +29,7 @@ pub(super) struct Scale {
     /// What other fractions would give, where the start printed enough.
     what_if: Option<WhatIf>,
     /// The fraction that the plan advises, where model and device are known.
-    planned: Option<f64>,
+    pub(super) planned: Option<f64>,
 }
 
 impl Scale {
@@ -122,16 +122,15 @@ impl Scale {
     }
 }
 
-/// What the plan of the rank that decides advises below the fraction in force; of several devices that it may be,
-/// nothing.
+/// What the plan of the rank that decides advises below the fraction in force; of several devices that it may be, the
+/// lowest, where all advise to lower it.
 fn planned(case: &Case) -> Option<f64> {
-    match Study::of(case).plans.as_slice() {
-        [Planned { plan, .. }] => match plan.advice? {
-            Advice::Lower { to } => Some(to),
-            _ => None,
-        },
+    let lower = |planned: &Planned| match planned.plan.advice {
+        Some(Advice::Lower { to }) => Some(to),
         _ => None,
-    }
+    };
+    let values: Option<Vec<f64>> = Study::of(case).plans.iter().map(lower).collect();
+    values?.into_iter().min_by(f64::total_cmp)
 }
 
 /// `0.9` as `0.9`, `0.8714` as `0.8714`: no more digits than it has.
