@@ -33,6 +33,8 @@ const CASES: &[(&str, &str, &str, &str)] = &[
     ("capture-mamba-copies", "mamba-state", "mamba_state", "lower"),
     ("prefill-indexer", "grows-with-context", "grows_with_context", "lower"),
     ("prefill-experts", "activations-outside-pool", "activations_outside_pool", "lower"),
+    ("prefill-of-another-rank", "activations-outside-pool", "activations_outside_pool", "lower"),
+    ("client-went-away", "-", "-", "-"),
     ("prefill-hip-chunk", "activations-outside-pool", "activations_outside_pool", "lower"),
     ("prompt-logprobs", "prompt-logprobs", "prompt_logprobs", "no_effect"),
     ("decode-sampler", "sampler-buffers", "sampler_buffers", "lower"),

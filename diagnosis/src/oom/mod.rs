@@ -13,7 +13,7 @@ use crate::{Case, Phase};
 
 pub use accounts::{Accounts, Artefact, size};
 pub use part::{Part, part, telling_frame};
-pub use phase::{Basis, Reached, of_frames as phase_of_frames, reached, went_on};
+pub use phase::{Basis, Reached, of_frames as phase_of_frames, reached, served_before, went_on};
 pub use verdict::Verdict;
 
 /// A failed allocation with all that its lines tell.

@@ -37,10 +37,32 @@ pub enum Basis {
     Nothing,
 }
 
+/// Whether the server served before `at`, whichever process said so: readiness and the scheduler's lines come from
+/// one process for all ranks.
+#[must_use]
+pub fn served_before(case: &Case, at: &Event) -> bool {
+    let ready = case.events().any(|event| {
+        (event.file, event.line) < (at.file, at.line)
+            && matches!(&event.kind, Kind::Sglang(Sglang::Ready) | Kind::Vllm(Vllm::Ready))
+    });
+    // Counted lines do not say their file.
+    let one_file = case.log.events.iter().all(|event| event.file == at.file);
+    let counted = |(start, first): (u32, u64)| start == at.start && first < at.line;
+    let firsts = case
+        .log
+        .activity
+        .iter()
+        .filter_map(|((start, _), activity)| activity.lines.map(|(first, _)| (*start, first)));
+    ready || one_file && firsts.into_iter().any(counted)
+}
+
 /// How far the start was when `at` was written: by the lines of its own rank; where that rank wrote none, by
-/// those of any (ranks go through a start in lockstep).
+/// those of any (ranks go through a start in lockstep). Once it served, it serves.
 #[must_use]
 pub fn reached(case: &Case, at: &Event) -> Reached {
+    if served_before(case, at) {
+        return Reached::Serving;
+    }
     let before = |e: &&Event| (e.file, e.line) < (at.file, at.line);
     let own = case.events().filter(before).filter(|e| e.rank == at.rank);
     match walk(own) {

@@ -1,6 +1,6 @@
 //! It ended, and no line says why: the last reading of free memory is all there is to go by.
 
-use plimsoll_ingest::log::{Event, Kind, Server, Sglang, System};
+use plimsoll_ingest::log::{Event, ExceptionText, Kind, Server, Sglang, System};
 
 use super::levers::{FRACTION, Scale, gib};
 use super::settings::Settings;
@@ -62,6 +62,7 @@ fn end(case: &Case) -> Option<&Event> {
     let mut found = None;
     for event in case.events() {
         match &event.kind {
+            Kind::System(System::Exception(text)) if of_a_request(text) => {}
             Kind::System(System::Exception(_)) | Kind::Sglang(Sglang::SchedulerException)
                 if !went_on(case, event) =>
             {
@@ -74,4 +75,23 @@ fn end(case: &Case) -> Option<&Event> {
         }
     }
     found
+}
+
+/// Exceptions that end a connection, or a server that was told to stop.
+const ENDS_OF_REQUESTS: &[&str] = &[
+    "CancelledError",
+    "ConnectionResetError",
+    "BrokenPipeError",
+    "ClientDisconnect",
+    "EndOfStream",
+    "HTTPException",
+    "RequestValidationError",
+    "KeyboardInterrupt",
+    "SystemExit",
+];
+
+/// Whether an exception is of one request and no end of the server.
+fn of_a_request(text: &ExceptionText) -> bool {
+    let class = text.class.rsplit('.').next().unwrap_or_default();
+    ENDS_OF_REQUESTS.contains(&class)
 }

@@ -3,7 +3,7 @@
 
 use plimsoll_ingest::log::{Event, Frame, Reached, Vllm};
 
-use crate::Case;
+use crate::{Case, oom::served_before};
 
 /// A stage of vLLM's start, in order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -66,8 +66,11 @@ fn by_frames(frames: &[Frame]) -> Option<Stage> {
     FUNCTIONS.iter().find(|(_, words)| any(words)).map(|(stage, _)| *stage)
 }
 
-/// By the lines before it: of its own rank, else of any (ranks start in lockstep).
+/// By the lines before it: of its own rank, else of any (ranks start in lockstep). Once it served, it serves.
 fn by_lines(case: &Case, at: &Event) -> Stage {
+    if served_before(case, at) {
+        return Stage::Serving;
+    }
     let before = |event: &Event| (event.file, event.line) < (at.file, at.line);
     let walk = |own: bool| {
         case.vllm()

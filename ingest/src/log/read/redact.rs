@@ -315,7 +315,7 @@ mod tests {
     fn paths_are_told_from_the_package_on() {
         for (path, expected) in [
             ("/a/lib/python3.12/site-packages/sglang/srt/x.py", "sglang/srt/x.py"),
-            ("/work/jo/sglang/python/sglang/srt/x.py", "sglang/srt/x.py"),
+            ("/data/jo/sglang/python/sglang/srt/x.py", "sglang/srt/x.py"),
             ("/usr/lib/python3.12/threading.py", "threading.py"),
             ("C:\\Users\\jo\\x\\torch\\nn\\m.py", "torch/nn/m.py"),
             ("/home/jo/serve/run.py", "run.py"),
