@@ -51,6 +51,7 @@ const VLLM: &[Row] = &[
     ("pool_sleep_mode", "wrong-capacity", Error, Lower),
     ("pool_unified", "shared-memory-machine", Error, Lower),
     ("serving_grows", "grows-with-context", Error, Lower),
+    ("nccl_buffers", "outside-pool-too-small", Error, Lower),
     ("serving_engine_process", "activations-outside-pool", Error, Lower),
     ("serving_activations", "activations-outside-pool", Error, Lower),
     ("serving_fragmentation", "fragmentation", Error, Lower),

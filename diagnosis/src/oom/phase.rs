@@ -107,9 +107,10 @@ fn next_sglang(far: Reached, line: &Sglang) -> Reached {
 fn next_vllm(far: Reached, line: &Vllm) -> Reached {
     match line {
         Vllm::FreeAtStart { .. } => far.max(Reached::Loading),
-        Vllm::LoadEnd { .. } | Vllm::Profile { .. } | Vllm::Budget { .. } => {
-            far.max(Reached::Sizing)
-        }
+        Vllm::LoadEnd { .. }
+        | Vllm::Profile { .. }
+        | Vllm::Budget { .. }
+        | Vllm::AvailableKv { .. } => far.max(Reached::Sizing),
         Vllm::KvTokens { .. } | Vllm::Blocks { .. } | Vllm::Concurrency { .. } => {
             far.max(Reached::Capture)
         }

@@ -49,6 +49,8 @@ pub(super) fn driver_refused(case: &Case) -> Vec<Finding> {
         beside_trainer(case)
     } else if graph || far == Reached::Capture || capture_failed {
         outside_pool(case, Phase::Capture)
+    } else if communication(call, event) && far > Reached::Loading {
+        outside_pool(case, Phase::Unknown)
     } else if host_call(call, event) || in_frames == Some(Phase::Host) {
         pinned(case)
     } else if matches!(far, Reached::Loading | Reached::DraftLoading | Reached::Sizing) {
@@ -67,6 +69,12 @@ pub(super) fn driver_refused(case: &Case) -> Vec<Finding> {
         None => finding,
     };
     vec![finding.seen(event)]
+}
+
+/// Whether it was for buffers of NCCL, which takes them from the driver.
+fn communication(call: Option<&str>, event: &Event) -> bool {
+    call.is_some_and(|call| call.starts_with("nccl"))
+        || ["NCCL", "Failed to CUDA "].iter().any(|word| event.text.contains(word))
 }
 
 /// Whether the call takes host memory.
@@ -104,7 +112,7 @@ fn outside_pool(case: &Case, phase: Phase) -> Finding {
     let headline = "the driver had no memory left for graphs or workspaces beside the pool";
     Finding::new("outside-pool-too-small", Cause::GraphsOrWorkspace, phase, headline)
         .also(&[Cause::ActivationsOutsidePool, Cause::MisleadingMessage])
-        .because("Graphs are made by the driver, outside PyTorch's allocator, so no figures are printed.")
+        .because("Graphs and communication buffers come from the driver, outside PyTorch's allocator, so no figures are printed.")
         .sure(Confidence::Likely, 78)
         .fraction(Direction::Lower)
         .set(Lever::new(fraction_flag(case), Move::Lower).gives("more stays outside the pool"))

@@ -32,6 +32,7 @@ pub(super) const WORDS: &[&str] = &[
     "low on resource: memory",
     "_STATUS_ALLOC_FAILED",
     "aclrtMalloc",
+    "Failed to CUDA ",
     "EL0004",
     "status=9/KILL",
     "exited with code",
@@ -165,6 +166,9 @@ fn driver(line: &str) -> Option<System> {
             "cudaMalloc failed",
             "_STATUS_ALLOC_FAILED",
             "aclrtMalloc",
+            // NCCL's buffers: `Failed to CUDA calloc async 608 bytes`, `Failed to CUDA malloc …`.
+            "Failed to CUDA calloc",
+            "Failed to CUDA malloc",
             "EL0004",
         ],
     );
@@ -191,7 +195,9 @@ fn driver(line: &str) -> Option<System> {
     if !coded && !told {
         return None;
     }
-    let requested = amount_after(line, "allocating ", Gb::Binary);
+    let requested = ["allocating ", "calloc async ", "CUDA calloc ", "CUDA malloc "]
+        .iter()
+        .find_map(|key| amount_after(line, key, Gb::Binary));
     Some(System::DriverOom { call: call(line).map(Into::into), requested, frames: Vec::new() })
 }
 
@@ -305,6 +311,7 @@ mod tests {
             ),
             ("RuntimeError: HIP error: hipErrorOutOfMemory", ""),
             ("NCCL WARN Cuda failure 2 'out of memory'", ""),
+            ("Last error: Failed to CUDA calloc async 608 bytes", ""),
             ("level_zero backend failed with error: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)", ""),
         ] {
             assert_eq!(driver_call(text).as_deref(), Some(call), "{text}");

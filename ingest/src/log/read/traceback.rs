@@ -11,6 +11,7 @@ pub(super) const WORDS: &[&str] = &[
     "File \"",
     "Error:",
     "Exception:",
+    "OutOfResources:",
     "During handling of the above",
     "The above exception was the direct",
 ];
