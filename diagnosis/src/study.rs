@@ -7,7 +7,7 @@ use plimsoll_replay::plan::Plan;
 use crate::{
     Case,
     planned::{DeviceKnown, Planned, planned},
-    reconstruct::{Fraction, Known, RankLedger, ledgers},
+    reconstruct::{Fraction, Known, RankLedger, WhatIf, ledgers},
 };
 
 /// A case, studied.
@@ -29,6 +29,11 @@ impl<'a> Study<'a> {
             ledgers = ledgers.into_iter().map(|rank| with_plan(case, rank, first)).collect();
         }
         Self { case, ledgers, plans }
+    }
+
+    /// What other fractions would give, on the first rank whose lines say.
+    pub(crate) fn what_if(&self) -> Option<WhatIf> {
+        self.ledgers.iter().find_map(|rank| rank.what_if)
     }
 
     /// The rank that decides.

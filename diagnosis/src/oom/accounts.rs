@@ -57,6 +57,18 @@ pub struct Accounts {
 }
 
 impl Accounts {
+    /// What failed, with what was asked and what was free, as far as the text prints them.
+    #[must_use]
+    pub fn shortage(&self, what: &str) -> String {
+        match (self.requested, self.free) {
+            (Some(asked), Some(free)) => {
+                format!("{what}: {} asked, {} free", size(asked), size(free))
+            }
+            (Some(asked), None) => format!("{what}: {} asked", size(asked)),
+            _ => format!("{what}: out of device memory"),
+        }
+    }
+
     /// From the figures of the text.
     ///
     /// Identities of PyTorch's text (2.1 and later): capacity − free is the sum of all processes; a process is

@@ -47,13 +47,10 @@ pub fn served_before(case: &Case, at: &Event) -> bool {
     });
     // Counted lines do not say their file.
     let one_file = case.log.events.iter().all(|event| event.file == at.file);
-    let counted = |(start, first): (u32, u64)| start == at.start && first < at.line;
-    let firsts = case
-        .log
-        .activity
-        .iter()
-        .filter_map(|((start, _), activity)| activity.lines.map(|(first, _)| (*start, first)));
-    ready || one_file && firsts.into_iter().any(counted)
+    let mut counted = case.log.activity.iter().filter(|((start, _), _)| *start == at.start);
+    ready
+        || one_file
+            && counted.any(|(_, activity)| activity.lines.is_some_and(|(first, _)| first < at.line))
 }
 
 /// How far the start was when `at` was written: by the lines of its own rank; where that rank wrote none, by

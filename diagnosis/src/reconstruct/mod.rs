@@ -167,5 +167,5 @@ pub fn ledgers(case: &Case) -> Vec<RankLedger> {
 /// catalog knows it.
 #[must_use]
 pub fn what_if(case: &Case) -> Option<WhatIf> {
-    Study::of(case).ledgers.into_iter().find_map(|rank| rank.what_if)
+    Study::of(case).what_if()
 }

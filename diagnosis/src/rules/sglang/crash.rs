@@ -104,7 +104,6 @@ impl Scene<'_> {
     }
 
     fn headline(&self, verdict: &Verdict) -> String {
-        let accounts = &self.judged.accounts;
         let what = match verdict.phase {
             Phase::Load => "loading the weights failed",
             Phase::Sizing => "making the pools failed",
@@ -121,13 +120,7 @@ impl Scene<'_> {
             0 => String::new(),
             n => format!(" (and {n} more ranks)"),
         };
-        match (accounts.requested, accounts.free) {
-            (Some(asked), Some(free)) => {
-                format!("{what}{part}: {} asked, {} free{ranks}", size(asked), size(free))
-            }
-            (Some(asked), None) => format!("{what}{part}: {} asked{ranks}", size(asked)),
-            _ => format!("{what}{part}: out of device memory{ranks}"),
-        }
+        self.judged.accounts.shortage(&format!("{what}{part}")) + &ranks
     }
 
     fn because(&self, verdict: &Verdict) -> String {

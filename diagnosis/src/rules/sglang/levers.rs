@@ -7,7 +7,7 @@ use plimsoll_ingest::log::Amount;
 use super::settings::Settings;
 use super::start::Start;
 use crate::oom::size;
-use crate::reconstruct::{WhatIf, known_fraction, what_if};
+use crate::reconstruct::{WhatIf, known_fraction};
 use crate::study::Study;
 use crate::{Case, Lever, Move, Planned};
 
@@ -47,11 +47,12 @@ impl Scale {
             let tokens = i64::try_from(tokens?).ok().filter(|t| *t > 0)?;
             Some(bytes.bytes / tokens).filter(|cell| *cell > 0)
         });
-        let what_if = what_if(case);
+        let study = Study::of(case);
+        let what_if = study.what_if();
         let solved = || what_if.filter(|w| w.fraction_half < 0.005).map(|w| w.fraction);
         let known = || known_fraction(case).map(|fraction| fraction.value);
         let fraction = settings.fraction.or_else(known).or_else(solved);
-        Self { fraction, base, cell, what_if, planned: planned(case) }
+        Self { fraction, base, cell, what_if, planned: planned(&study) }
     }
 
     /// Lower the fraction so that `missing` is free outside the pool, in steps of 0.01 and by 0.02 at least.
@@ -124,12 +125,12 @@ impl Scale {
 
 /// What the plan of the rank that decides advises below the fraction in force; of several devices that it may be, the
 /// lowest, where all advise to lower it.
-fn planned(case: &Case) -> Option<f64> {
+fn planned(study: &Study<'_>) -> Option<f64> {
     let lower = |planned: &Planned| match planned.plan.advice {
         Some(Advice::Lower { to }) => Some(to),
         _ => None,
     };
-    let values: Option<Vec<f64>> = Study::of(case).plans.iter().map(lower).collect();
+    let values: Option<Vec<f64>> = study.plans.iter().map(lower).collect();
     values?.into_iter().min_by(f64::total_cmp)
 }
 

@@ -4,7 +4,7 @@ use plimsoll_ingest::log::{Amount, Event, Kind, Server, Sglang, System};
 
 use super::host_memory::unified;
 use crate::oom::{Reached, phase_of_frames, reached, size};
-use crate::study::Study;
+use crate::reconstruct::what_if;
 use crate::{Case, Cause, Confidence, Direction, Finding, Lever, Move, Phase};
 
 /// Less than this is left for a pass that may need any amount: 1.5 GiB.
@@ -170,8 +170,8 @@ pub(super) fn metal(case: &Case) -> Vec<Finding> {
     let headline =
         "Metal ran out of memory in a pass: the machine's one memory was promised to the pool";
     let mut gives = "half of what was free stays for passes and the system".to_owned();
-    if let Some(what_if) = Study::of(case).rank().and_then(|rank| rank.what_if) {
-        gives = format!("{gives}: {}", what_if.at_fraction(HALF).words());
+    if let Some(there) = what_if(case) {
+        gives = format!("{gives}: {}", there.at_fraction(HALF).words());
     }
     let chunk = case.sglang().find_map(|(_, line)| match line {
         Sglang::Summary { chunked_prefill_size, .. } => *chunked_prefill_size,

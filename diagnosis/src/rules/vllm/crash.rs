@@ -348,7 +348,6 @@ impl Scene<'_> {
     }
 
     fn headline(&self, verdict: &Verdict) -> String {
-        let accounts = &self.judged.accounts;
         let what = match self.stage {
             Stage::Load => "loading the weights failed",
             Stage::Profile => "the profile run failed",
@@ -359,13 +358,7 @@ impl Scene<'_> {
             Stage::Unknown => "an allocation failed",
         };
         let part = self.judged.part.map_or(String::new(), |part| format!(" in {}", part.words()));
-        match (accounts.requested, accounts.free) {
-            (Some(asked), Some(free)) => {
-                format!("{what}{part}: {} asked, {} free", size(asked), size(free))
-            }
-            (Some(asked), None) => format!("{what}{part}: {} asked", size(asked)),
-            _ => format!("{what}{part}: out of device memory"),
-        }
+        self.judged.accounts.shortage(&format!("{what}{part}"))
     }
 
     fn because(&self, verdict: &Verdict) -> String {
