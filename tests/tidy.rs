@@ -24,6 +24,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "plimsoll-replay",
         &["plimsoll-core", "plimsoll-backend-sim", "plimsoll-catalog", "plimsoll-ingest"],
     ),
+    ("plimsoll-sweep", &["plimsoll-core", "plimsoll-replay"]),
+    ("plimsoll-report", &["plimsoll-core", "plimsoll-replay"]),
+    (
+        "plimsoll-calibrate",
+        &["plimsoll-core", "plimsoll-catalog", "plimsoll-ingest", "plimsoll-replay"],
+    ),
     (
         "plimsoll-fuzz-entries",
         &[
@@ -42,10 +48,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "plimsoll-backend-sim",
             "plimsoll-backend-host",
             "plimsoll-backend-cuda",
+            "plimsoll-calibrate",
             "plimsoll-catalog",
             "plimsoll-diagnosis",
             "plimsoll-ingest",
             "plimsoll-replay",
+            "plimsoll-report",
+            "plimsoll-sweep",
             // Tests only.
             "plimsoll-fuzz-entries",
         ],
@@ -147,10 +156,13 @@ fn unsafe_code_stands_in_the_cuda_backend_only() {
         "core",
         "backend-sim",
         "backend-host",
+        "calibrate",
         "catalog",
         "diagnosis",
         "ingest",
         "replay",
+        "report",
+        "sweep",
         "cli",
     ]);
     for (path, text) in all {
@@ -168,10 +180,13 @@ fn files_have_one_subject() {
         "backend-sim",
         "backend-host",
         "backend-cuda",
+        "calibrate",
         "catalog",
         "diagnosis",
         "ingest",
         "replay",
+        "report",
+        "sweep",
     ];
     for (path, text) in
         sources(&all).into_iter().chain(sources(&["cli", "tests", "benches", "fuzz"]))

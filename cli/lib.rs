@@ -1,0 +1,40 @@
+//! The command line: reads it and hands over to one verb. The binary and the Python package are its two doors.
+#![allow(unreachable_pub, reason = "the verbs are private: what is public in them is so for their neighbours")]
+
+mod args;
+mod bodies;
+mod commands;
+mod exit;
+mod interrupt;
+mod output;
+mod render;
+
+use args::{Cli, Verb};
+use clap::Parser as _;
+use output::Output;
+use std::process::ExitCode;
+
+/// Runs the process's own command line.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let output = Output::new(&cli.output);
+    let format = cli.output.format;
+    if let Err(failure) = cli.verb.allows(format) {
+        return exit::code(Err(failure));
+    }
+    exit::code(match cli.verb {
+        Verb::Plan(args) => commands::plan::plan(&args, format, &output),
+        Verb::Diagnose(args) => commands::diagnose::diagnose(&args, format, &output),
+        Verb::Explain(args) => commands::explain::explain(&args, format, &output),
+        Verb::Run(args) => commands::run::run(&args, format, &output),
+        Verb::Replay(args) => commands::replay::replay(&args, format, &output),
+        Verb::Diff(args) => commands::diff::diff(&args, format, &output),
+        Verb::Workload(args) => commands::workload::workload(&args, format, &output),
+        Verb::Watch(args) => commands::watch::watch(&args, format, &output),
+        Verb::Doctor(args) => commands::doctor::doctor(&args, format, &output),
+        Verb::Schema(args) => commands::schema::schema(&args, &output),
+        Verb::Completions { shell } => commands::help::completions(shell, &output),
+        Verb::Man => commands::help::man(&output),
+    })
+}

@@ -1,0 +1,1 @@
+//! What a run looked like: one HTML page without network, and a trace for Perfetto.
