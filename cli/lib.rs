@@ -1,5 +1,8 @@
 //! The command line: reads it and hands over to one verb. The binary and the Python package are its two doors.
-#![allow(unreachable_pub, reason = "the verbs are private: what is public in them is so for their neighbours")]
+#![allow(
+    unreachable_pub,
+    reason = "the verbs are private: what is public in them is so for their neighbours"
+)]
 
 mod args;
 mod bodies;
