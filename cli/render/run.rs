@@ -39,7 +39,7 @@ fn headline(run: &ScenarioRun, output: &Output) -> String {
 }
 
 /// How the run ended, in one sentence.
-fn ending(run: &ScenarioRun) -> String {
+pub fn ending(run: &ScenarioRun) -> String {
     verdict(run).map_or_else(|| start_ending(run), |verdict| verdict.what)
 }
 
