@@ -28,6 +28,8 @@ mod host;
 #[cfg(test)]
 mod oracle;
 #[cfg(test)]
+mod report;
+#[cfg(test)]
 mod runs;
 #[cfg(test)]
 mod scenarios;

@@ -9,6 +9,7 @@ pub mod plan;
 pub mod replay;
 pub mod run;
 pub mod schema;
+pub mod show;
 pub mod views;
 pub mod watch;
 pub mod workload;
