@@ -329,7 +329,7 @@ pub struct RunArgs {
     /// Send the requests of this file instead of the scenario's workload. More about it: `--set
     /// workload={trace: {file: FILE, speedup: 2}}`.
     #[arg(long, value_name = "FILE", conflicts_with = "bench")]
-    pub trace: Option<PathBuf>,
+    pub workload: Option<PathBuf>,
     /// Send what this benchmark command of SGLang or vLLM would send, instead of the scenario's workload.
     #[arg(long, value_name = "COMMAND")]
     pub bench: Option<String>,
@@ -400,6 +400,13 @@ pub struct ViewArgs {
     /// Write the timeline as an SVG file.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
+    /// Write one HTML page that shows the run and its failure, to open in any browser without network.
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+    /// Write a trace of the run for Perfetto or chrome://tracing. To send the requests of a file, use
+    /// --workload.
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
     /// Who held what at a moment: a step's number, `ready`, `crash` or `end`.
     #[arg(long, value_name = "WHEN")]
     pub at: Option<Moment>,

@@ -13,6 +13,7 @@ mod metrics;
 mod plans;
 mod relaunch;
 mod schema_check;
+mod show;
 mod verbs;
 mod watch;
 mod workload;

@@ -30,6 +30,8 @@ mod invoke;
 #[cfg(test)]
 mod oracle;
 #[cfg(test)]
+mod report;
+#[cfg(test)]
 mod runs;
 #[cfg(test)]
 mod scenarios;

@@ -10,6 +10,7 @@ pub mod plan;
 pub mod replay;
 pub mod run;
 pub mod schema;
+pub mod show;
 pub mod source;
 pub mod views;
 pub mod watch;

@@ -2,6 +2,7 @@
 
 use super::{
     junit::{self, Fate},
+    show,
     source::Source,
     views,
 };
@@ -17,13 +18,14 @@ use plimsoll_core::{backend::BackendError, engine::serving::Pace, sched::LogDeta
 use plimsoll_replay::{
     folder,
     problem::{Problem, Problems},
+    record::Record,
     run::{Kept, Recording, RunError, RunOptions, ScenarioRun, run_with},
     scenario::Override,
     start::CaseError,
 };
 use std::{
     fs::{self, File},
-    io::LineWriter,
+    io::{LineWriter, Write},
     path::{Path, PathBuf},
     sync::{
         Mutex,
@@ -49,6 +51,8 @@ pub fn run(args: &RunArgs, format: Format, output: &Output) -> Result<u8, Failur
         ("--record", &args.record),
         ("--svg", &args.views.svg),
         ("--engine-log", &args.engine_log),
+        ("--report", &args.views.report),
+        ("--trace", &args.views.trace),
     ];
     for (flag, given) in single {
         if given.is_some() && files.len() != 1 {
@@ -56,6 +60,7 @@ pub fn run(args: &RunArgs, format: Format, output: &Output) -> Result<u8, Failur
             return Err(Failure::input(message));
         }
     }
+    show::may_write(&args.views)?;
     let interrupt = Interrupt::listen(output);
     let mut results = Vec::new();
     let mut fates = broken_folders;
@@ -191,38 +196,45 @@ fn one(
     let engine_log = args.engine_log.is_some();
     let pace = if args.step_by_step { Pace::Stepped } else { Pace::Skipping };
     let kept = if args.unlogged { Kept::Ends } else { Kept::Whole };
-    let mut options = RunOptions {
-        machine,
-        readings,
-        record: None,
-        detail,
-        kept,
-        pace,
-        engine_log,
-        strict_input: args.strict_input,
-        interrupted,
-    };
-    let Some(path) = &args.record else {
-        return run_with(source.scenario, file, options).map_err(ended);
-    };
     let text = source.text().map_err(|error| Failure::input(place(&error)))?;
+    let mut out = args.record.as_deref().map(create).transpose()?;
+    let name = source.scenario.name.clone();
+    show::watched(&args.views, &name, |viewers| {
+        let see = viewers.see();
+        let mut tap = |record: &Record| viewers.take(record);
+        let record = out.as_mut().map(|out| Recording {
+            out: out as &mut dyn Write,
+            scenario_text: &text,
+            scenario_file: file.display().to_string(),
+            overrides: overrides.iter().map(ToString::to_string).collect(),
+        });
+        let options = RunOptions {
+            machine,
+            readings,
+            record,
+            detail,
+            kept,
+            pace,
+            engine_log,
+            strict_input: args.strict_input,
+            tap: if see { Some(&mut tap) } else { None },
+            interrupted,
+        };
+        run_with(source.scenario, file, options).map_err(ended)
+    })
+}
+
+/// A recording, written line by line: what stands in the file is whole when the process is killed.
+fn create(path: &Path) -> Result<LineWriter<File>, Failure> {
     let cannot = |error| Failure::input(format!("error: cannot write {}: {error}", path.display()));
-    // Line by line: what stands in the file is whole when the process is killed.
-    let mut out = LineWriter::new(File::create(path).map_err(cannot)?);
-    options.record = Some(Recording {
-        out: &mut out,
-        scenario_text: &text,
-        scenario_file: file.display().to_string(),
-        overrides: overrides.iter().map(ToString::to_string).collect(),
-    });
-    run_with(source.scenario, file, options).map_err(ended)
+    Ok(LineWriter::new(File::create(path).map_err(cannot)?))
 }
 
 /// What is set, with the workload that replaces the scenario's: a recording then has all of it.
 fn all_of_set(args: &RunArgs) -> Result<Vec<String>, Failure> {
     let mut set = args.set.clone();
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
-    if let Some(file) = &args.trace {
+    if let Some(file) = &args.workload {
         let cannot = |error| Failure::input(format!("cannot read `{}`: {error}", file.display()));
         let file = fs::canonicalize(file).map_err(cannot)?;
         let file = quoted(&file.display().to_string());
