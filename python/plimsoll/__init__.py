@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from typing import NamedTuple
 
 from . import _native
@@ -105,15 +106,22 @@ def sweep(scenario, *, over=None, seeds=None, shard=None, **flags):
     ``over`` maps paths of the scenario to ranges as typed (``"0.80..0.95:0.01"``) or lists of values.
     ``seeds`` is a number, a list, a ``range`` or a text (``"1..1000"``). ``shard`` is ``(i, n)``, from 1.
     """
-    words = _flags(flags, over=_ranges(over), seeds=_seeds(seeds), shard=_shard(shard))
-    path, stdin = _scenario(scenario)
-    return _lines(["sweep", *words, "--", path], stdin)
+    words = ["sweep", *_flags(flags, over=_ranges(over), seeds=_seeds(seeds), shard=_shard(shard)), "--"]
+    path, text = _scenario(scenario)
+    if text is None:
+        return _rows([*words, path])
+    # A sweep reads its scenarios more than once.
+    with tempfile.TemporaryDirectory(prefix="plimsoll-") as folder:
+        path = os.path.join(folder, "scenario.yaml")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        return _rows([*words, path])
 
 
 def sweep_merge(shards, **flags):
     """Merges files that shards of one sweep wrote (``out=``); the rows of the whole sweep."""
     paths = [os.fspath(path) for path in shards]
-    return _lines(["sweep", "merge", *_flags(flags), "--", *paths])
+    return _rows(["sweep", "merge", *_flags(flags), "--", *paths])
 
 
 def diagnose(log, *, command=None, **flags):
@@ -150,6 +158,11 @@ def _document(words, stdin=None):
 def _lines(words, stdin=None):
     answer = _checked([words[0], "--format=jsonl", *words[1:]], stdin)
     return [json.loads(line) for line in answer.stdout.splitlines()]
+
+
+def _rows(words):
+    # The first line says what was asked.
+    return [line for line in _lines(words) if "schema" not in line]
 
 
 def _checked(words, stdin=None):
