@@ -85,7 +85,7 @@ function figures(run, row) {
   add("slots of the cache", share(run.evictable[row]), run.evictable[row] > 0);
   add("running", range(run.running[row] - run.running_less[row], run.running[row], group));
   const waits = group(run.waiting[row] - run.waiting_less[row]);
-  add("waiting", bucket ? "at most " + group(run.waiting[row]) : run.waiting_less[row] > 0 ? `${waits}, ${group(run.waiting[row])} before` : waits);
+  add("waiting", bucket ? "at most " + group(run.waiting[row]) : run.waiting_less[row] > 0 ? `${waits} (${group(run.waiting[row])} before it)` : waits);
   if (bucket) {
     for (const name of ["arrived", "admitted", "deferred", "retracted", "preempted", "evicted", "finished", "aborted", "refused", "changes"]) add(name, group(run[name][row]), run[name][row] > 0);
   }
