@@ -77,7 +77,7 @@ function columns(run, from, to, count) {
     for (let x = Math.min(a, count - 1); x <= b; x++) put(x, state);
     const here = Math.min(a, count - 1);
     for (const [name] of EVENTS) out[name][here] += run[name][row];
-    if (run.prefills[row]) out.prefill[here] = Math.max(out.prefill[here], run.prefill_tokens[row] / run.prefills[row]);
+    if (run.prefills[row]) out.prefill[here] = Math.max(out.prefill[here], run.prefill_tokens[row] - run.prefill_less[row]);
     spread(out.read, run.prefill_tokens[row], run, row, from, span, count);
     spread(out.made, run.decode_tokens[row], run, row, from, span, count);
     after = stateOf(run, row, true);

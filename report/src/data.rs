@@ -38,7 +38,7 @@ struct Shown {
 type Of = fn(&Row, Shown) -> u64;
 
 /// Columns, their way of writing, and where their values are.
-const COLUMNS: [(&str, Column, Of); 37] = [
+const COLUMNS: [(&str, Column, Of); 38] = [
     ("from", Column::Steps, |row, _| row.from_ns),
     ("length", Column::Plain, |row, _| row.to_ns.saturating_sub(row.from_ns)),
     ("doing", Column::Plain, |row, _| row.doing.code()),
@@ -47,6 +47,7 @@ const COLUMNS: [(&str, Column, Of); 37] = [
     ("steps", Column::Plain, |row, _| row.steps),
     ("prefills", Column::Plain, |row, _| row.prefills),
     ("prefill_tokens", Column::Plain, |row, _| row.prefill_tokens),
+    ("prefill_less", Column::Plain, |row, _| row.prefill_tokens - row.prefill_most),
     ("prefix_tokens", Column::Plain, |row, _| row.prefix_tokens),
     ("prefill_ns", Column::Plain, |row, _| row.prefill_ns),
     ("decode_tokens", Column::Plain, |row, _| row.decode_tokens),
