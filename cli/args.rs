@@ -320,7 +320,7 @@ pub struct ExplainArgs {
 /// `plimsoll run`.
 #[derive(Args, Debug)]
 pub struct RunArgs {
-    /// Scenario files, or folders of them.
+    /// Scenario files, or folders of them; `-` is stdin.
     #[arg(required = true, value_name = "SCENARIO")]
     pub scenarios: Vec<PathBuf>,
     /// Change one value of every file: `engine.flags.mem-fraction-static=0.88`. Repeatable.
@@ -371,6 +371,9 @@ pub struct RunArgs {
     /// `--record` keeps them, and `replay` makes the same decisions without the device.
     #[arg(long, value_enum, default_value = "declared")]
     pub observe: Observe,
+    /// Write the results as JUnit XML too, for CI systems: a suite a folder, a case a file.
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
     /// Scenarios that run at the same time.
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub threads: u16,

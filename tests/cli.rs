@@ -7,6 +7,7 @@ mod docs;
 mod errors;
 mod explain;
 mod json;
+mod junit;
 mod life;
 mod metrics;
 mod plans;

@@ -26,6 +26,8 @@ mod fuzz_smoke;
 #[cfg(test)]
 mod host;
 #[cfg(test)]
+mod invoke;
+#[cfg(test)]
 mod oracle;
 #[cfg(test)]
 mod report;

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 /// Runs a recording again and says whether the decisions are the same.
 pub fn replay(args: &ReplayArgs, format: Format, output: &Output) -> Result<u8, Failure> {
     show::may_write(&args.views)?;
-    let log = diff::read(&args.recording)?;
+    let log = diff::read(&args.recording, output)?;
     let place = args.recording.display();
     let again = again(&log).map_err(|error| Failure::input(format!("{place}: {error}")))?;
     let text = match format {
