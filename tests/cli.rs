@@ -12,6 +12,7 @@ mod metrics;
 mod plans;
 mod relaunch;
 mod schema_check;
+mod sweep;
 mod verbs;
 mod watch;
 mod workload;

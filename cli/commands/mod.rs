@@ -1,5 +1,6 @@
 //! One file a verb.
 
+pub mod changes;
 pub mod diagnose;
 pub mod diff;
 pub mod doctor;
@@ -8,7 +9,9 @@ pub mod help;
 pub mod plan;
 pub mod replay;
 pub mod run;
+mod run_seeds;
 pub mod schema;
+pub mod sweep;
 pub mod views;
 pub mod watch;
 pub mod workload;

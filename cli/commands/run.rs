@@ -12,7 +12,6 @@ use crate::{
 use plimsoll_core::{backend::BackendError, engine::serving::Pace, sched::LogDetail};
 use plimsoll_replay::{
     folder,
-    problem::{Problem, Problems},
     run::{Kept, Recording, RunError, RunOptions, ScenarioRun, run_with},
     scenario::{Override, Scenario},
     start::CaseError,
@@ -39,7 +38,10 @@ pub fn run(args: &RunArgs, format: Format, output: &Output) -> Result<u8, Failur
             "--engine-log - and --format both write to stdout: name a file for one of them",
         ));
     }
-    let overrides = overrides(args)?;
+    if let Some(seeds) = &args.seeds {
+        return super::run_seeds::run(args, seeds, format, output);
+    }
+    let overrides = args.overrides()?;
     let (files, mut broken) = files(&args.scenarios);
     let single = [
         ("--record", &args.record),
@@ -107,7 +109,7 @@ fn supported(args: &RunArgs) -> Result<(), Failure> {
              --backend host or --backend cuda",
         ));
     }
-    if args.backend != BackendName::Sim && args.threads > 1 {
+    if args.backend != BackendName::Sim && args.threads.unwrap_or(1) > 1 {
         return Err(Failure::input(
             "a real machine runs one scenario at a time: leave out --threads",
         ));
@@ -139,7 +141,7 @@ fn all(
     };
     thread::scope(|scope| {
         // This thread works too.
-        for _ in 1..usize::from(args.threads).min(files.len()) {
+        for _ in 1..usize::from(args.threads.unwrap_or(1)).min(files.len()) {
             scope.spawn(work);
         }
         work();
@@ -177,6 +179,7 @@ fn one(file: &Path, overrides: &[Override], args: &RunArgs, interrupt: &Interrup
         pace,
         engine_log,
         strict_input: args.strict_input,
+        traces: None,
         interrupted,
     };
     let Some(path) = &args.record else {
@@ -195,45 +198,8 @@ fn one(file: &Path, overrides: &[Override], args: &RunArgs, interrupt: &Interrup
     run_with(scenario, file, options).map_err(ended)
 }
 
-/// What is set, with the workload that replaces the scenario's: a recording then has all of it.
-fn all_of_set(args: &RunArgs) -> Result<Vec<String>, Failure> {
-    let mut set = args.set.clone();
-    let quoted = |text: &str| serde_json::Value::from(text).to_string();
-    if let Some(file) = &args.trace {
-        let cannot = |error| Failure::input(format!("cannot read `{}`: {error}", file.display()));
-        let file = fs::canonicalize(file).map_err(cannot)?;
-        let file = quoted(&file.display().to_string());
-        set.push(format!("workload={{trace: {{file: {file}}}}}"));
-    }
-    if let Some(command) = &args.bench {
-        set.push(format!("workload={{bench: {}}}", quoted(command)));
-    }
-    Ok(set)
-}
-
-/// What changes in every file: `--set`, and `--slo` as keys of `slo`.
-fn overrides(args: &RunArgs) -> Result<Vec<Override>, Failure> {
-    let parsed = |flag: &str, text: &str| {
-        text.parse().map_err(|problem: Box<Problem>| {
-            Failure::input(Problems::new(flag, text, vec![*problem]).render())
-        })
-    };
-    let mut all = Vec::new();
-    for text in &all_of_set(args)? {
-        all.push(parsed("--set", text)?);
-    }
-    for limit in &args.slo {
-        if !limit.contains('=') {
-            let form = "`ttft=2s,tpot=50ms,e2e=30s`, each or some";
-            return Err(Failure::input(format!("--slo: `{limit}` has no `=`; allowed: {form}")));
-        }
-        all.push(parsed("--slo", &format!("slo.{}", limit.trim()))?);
-    }
-    Ok(all)
-}
-
 /// The files, and whether something was not found; what is wrong is said at once.
-fn files(paths: &[PathBuf]) -> (Vec<PathBuf>, bool) {
+pub(super) fn files(paths: &[PathBuf]) -> (Vec<PathBuf>, bool) {
     let (mut files, mut broken) = (Vec::new(), false);
     for path in paths {
         if !path.is_dir() {
