@@ -323,7 +323,7 @@ pub struct ExplainArgs {
 /// `plimsoll run`.
 #[derive(Args, Debug)]
 pub struct RunArgs {
-    /// Scenario files, or folders of them.
+    /// Scenario files, or folders of them; `-` is stdin.
     #[arg(required = true, value_name = "SCENARIO")]
     pub scenarios: Vec<PathBuf>,
     /// What changes in every file.
@@ -363,6 +363,9 @@ pub struct RunArgs {
     /// `--record` keeps them, and `replay` makes the same decisions without the device.
     #[arg(long, value_enum, default_value = "declared")]
     pub observe: Observe,
+    /// Write the results as JUnit XML too, for CI systems: a suite a folder, a case a file.
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
     /// Scenarios that run at the same time. Default: 1; with --seeds one a core.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub threads: Option<u16>,
@@ -374,7 +377,7 @@ pub struct RunArgs {
     #[arg(
         long,
         value_name = "SEEDS",
-        conflicts_with_all = ["seed", "record", "engine_log", "timeline", "svg", "at", "why"]
+        conflicts_with_all = ["seed", "record", "engine_log", "timeline", "svg", "at", "why", "report", "trace", "junit"]
     )]
     pub seeds: Option<plimsoll_sweep::question::Seeds>,
     /// Take every distribution of what other programs hold at this percentile (`p99`) instead of drawing from
@@ -404,6 +407,13 @@ pub struct ViewArgs {
     /// Write the timeline as an SVG file.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
+    /// Write one HTML page that shows the run and its failure, to open in any browser without network.
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+    /// Write a trace of the run for Perfetto or chrome://tracing. To send the requests of a file, use
+    /// --workload.
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
     /// Who held what at a moment: a step's number, `ready`, `crash` or `end`.
     #[arg(long, value_name = "WHEN")]
     pub at: Option<Moment>,

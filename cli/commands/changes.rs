@@ -17,7 +17,7 @@ pub struct ChangeArgs {
     /// Send the requests of this file instead of the scenario's workload. More about it: `--set
     /// workload={trace: {file: FILE, speedup: 2}}`.
     #[arg(long, value_name = "FILE", conflicts_with = "bench")]
-    pub trace: Option<PathBuf>,
+    pub workload: Option<PathBuf>,
     /// Send what this benchmark command of SGLang or vLLM would send, instead of the scenario's workload.
     #[arg(long, value_name = "COMMAND")]
     pub bench: Option<String>,
@@ -37,7 +37,7 @@ impl ChangeArgs {
     pub fn texts(&self) -> Result<Vec<String>, Failure> {
         let mut set = self.set.clone();
         let quoted = |text: &str| serde_json::Value::from(text).to_string();
-        if let Some(file) = &self.trace {
+        if let Some(file) = &self.workload {
             let cannot =
                 |error| Failure::input(format!("cannot read `{}`: {error}", file.display()));
             let file = fs::canonicalize(file).map_err(cannot)?;

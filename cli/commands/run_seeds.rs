@@ -5,7 +5,7 @@ use crate::{
     commands::sweep::{Asked, drive_rows, points_of},
     exit::{self, Failure},
     interrupt::Interrupt,
-    output::{Output, Tone, note},
+    output::{Output, Tone},
     render::sweep as shown,
 };
 use plimsoll_core::{engine::serving::Pace, units::group_thousands};
@@ -32,11 +32,11 @@ pub fn run(args: &RunArgs, seeds: &Seeds, format: Format, output: &Output) -> Re
         bad_rows: if args.strict_input { BadRows::Refused } else { BadRows::LeftOut },
         pace: if args.step_by_step { Pace::Stepped } else { Pace::Skipping },
     };
-    let points = points_of(&args.scenarios, asked)?;
+    let points = points_of(&args.scenarios, asked, output)?;
     let claims = points.have_claims();
-    let interrupt = Interrupt::listen();
+    let interrupt = Interrupt::listen(output);
     let threads = args.threads.map_or(0, usize::from);
-    let (rows, end) = drive_rows(&points, Shard::WHOLE, None, threads, &interrupt)?;
+    let (rows, end) = drive_rows(&points, (Shard::WHOLE, None), threads, &interrupt, output)?;
     let question = &points.question;
     let passed = |row: &Row| {
         let scenario = question.point(row.index).map_or(0, |point| point.scenario);
@@ -56,7 +56,7 @@ pub fn run(args: &RunArgs, seeds: &Seeds, format: Format, output: &Output) -> Re
     output.write(&text)?;
     Ok(match (end, failed) {
         (End::Interrupted, _) => {
-            note("interrupted");
+            output.note("interrupted");
             exit::INTERRUPTED
         }
         (End::Whole, 0) => exit::OK,

@@ -11,6 +11,9 @@ const TAIL: &str = "scenarios/shared-host/neighbour-with-a-long-tail.yaml";
 const MIXED: [&str; 6] =
     ["sweep", SMALL, "--fraction", "0.30,0.86..0.94:0.02,2", "--seeds", "1..3"];
 
+const USUAL: &str = "engine.flags.mem-fraction-static=0.8";
+const WORDS: &str = "workload[0].arrivals=poisson,constant";
+
 fn with<'a>(args: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
     [args, more].concat()
 }
@@ -23,7 +26,8 @@ fn a_sweep_answers_on_one_screen() {
         ("pareto", with(&grid, &["--pareto", "--ascii"])),
         ("objectives", with(&grid, &["--objectives", "margin,requests,-steps", "--ascii"])),
         ("neighbours", vec!["sweep", TAIL, "--fraction", "0.74,0.80", "--neighbours", "p99"]),
-        ("no-number", vec!["sweep", SMALL, "--over", "workload[0].arrivals=poisson,constant"]),
+        ("no-number", with(&["sweep", SMALL, "--set"], &[USUAL, "--over", WORDS])),
+        ("no-start", with(&["sweep", SMALL, "--over", WORDS], &[])),
         ("md", with(&MIXED, &["--format", "md"])),
     ] {
         let shown = run(&args);
@@ -135,6 +139,8 @@ fn a_slip_of_the_pen_ends_with_2() {
         assert_eq!(shown.code, 2, "{args:?}: {}", shown.stdout);
         assert!(shown.stderr.contains(part), "{args:?}: {}", shown.stderr);
     }
+    assert_eq!(run(&["sweep", "--fraction", "0.8", "merge", &out]).code, 2);
+    assert_eq!(run(&["sweep", "--format=csv", "merge", &out]).code, 0);
     assert_eq!(run(&["sweep"]).code, 2);
     assert_eq!(run(&["sweep", "merge"]).code, 2);
     assert_eq!(run(&["sweep", "merge", SMALL]).code, 2);

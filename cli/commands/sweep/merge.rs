@@ -4,7 +4,7 @@ use super::options::MergeArgs;
 use crate::{
     args::Format,
     exit::{self, Failure},
-    output::{self, Output},
+    output::Output,
 };
 use plimsoll_core::units::group_thousands;
 use plimsoll_sweep::{
@@ -19,7 +19,7 @@ pub fn merge(args: &MergeArgs, format: Format, output: &Output) -> Result<u8, Fa
         let file = path.display().to_string();
         let read = rows_file::read_file(path).map_err(Failure::input)?;
         if read.torn > 0 {
-            output::note(&format!("note: {file} breaks off in its last line, which is left out"));
+            output.note(&format!("note: {file} breaks off in its last line, which is left out"));
         }
         Ok((file, read))
     };
@@ -28,7 +28,7 @@ pub fn merge(args: &MergeArgs, format: Format, output: &Output) -> Result<u8, Fa
     let whole = merged(shards, completeness).map_err(Failure::input)?;
     if whole.missing > 0 {
         let missing = group_thousands(whole.missing);
-        output::note(&format!("note: {missing} points are missing: what follows is of the others"));
+        output.note(&format!("note: {missing} points are missing: what follows is of the others"));
     }
     if let Some(path) = &args.out {
         let text = rows_file::text(&whole.header, &whole.rows);

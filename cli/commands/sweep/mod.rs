@@ -6,9 +6,10 @@ pub mod progress;
 
 use crate::{
     args::Format,
+    commands::{junit::Fate, source::text_of},
     exit::{self, Failure},
     interrupt::Interrupt,
-    output::{self, Output},
+    output::Output,
     render,
 };
 use options::{AnswerArgs, DriveArgs, QuestionArgs, SweepArgs, SweepVerb};
@@ -33,16 +34,17 @@ use std::{
 
 /// Runs every point and says what they show.
 pub fn sweep(args: &SweepArgs, format: Format, output: &Output) -> Result<u8, Failure> {
-    if let Some(SweepVerb::Merge(args)) = &args.verb {
-        return merge::merge(args, format, output);
+    if let Some(SweepVerb::Merge(merge)) = &args.verb {
+        args.nothing_but_merge()?;
+        return merge::merge(merge, format, output);
     }
-    let points = points(&args.question, &args.drive)?;
+    let points = points(&args.question, &args.drive, output)?;
     let shard = args.drive.shard.unwrap_or(Shard::WHOLE);
     let header = Header { question: points.question.clone(), shard };
-    let interrupt = Interrupt::listen();
+    let interrupt = Interrupt::listen(output);
     let threads = args.drive.threads.map_or(0, usize::from);
     let out = args.drive.out.as_deref();
-    let (rows, end) = drive_rows(&points, shard, out, threads, &interrupt)?;
+    let (rows, end) = drive_rows(&points, (shard, out), threads, &interrupt, output)?;
     if end == End::Interrupted {
         let (done, total) = (rows.len() as u64, shard.count(points.question.points()));
         let (done, total) = (group_thousands(done), group_thousands(total));
@@ -50,7 +52,7 @@ pub fn sweep(args: &SweepArgs, format: Format, output: &Output) -> Result<u8, Fa
             Some(_) => "run the same again to go on",
             None => "nothing was kept: --out keeps rows as they come",
         };
-        output::note(&format!("interrupted: {done} of {total} points are done; {go_on}"));
+        output.note(&format!("interrupted: {done} of {total} points are done; {go_on}"));
         return Ok(exit::INTERRUPTED);
     }
     show(&header, &rows, &args.answer, format, output)?;
@@ -90,7 +92,7 @@ pub(super) struct Asked {
     pub pace: Pace,
 }
 
-fn points(args: &QuestionArgs, drive: &DriveArgs) -> Result<Points, Failure> {
+fn points(args: &QuestionArgs, drive: &DriveArgs, output: &Output) -> Result<Points, Failure> {
     let mut set = args.changes.texts()?;
     set.extend(args.neighbours.iter().map(|how| format!("neighbours={how}")));
     let seeds = args.seeds.clone().or_else(|| args.seed.map(Seeds::one));
@@ -100,19 +102,26 @@ fn points(args: &QuestionArgs, drive: &DriveArgs) -> Result<Points, Failure> {
         bad_rows: if args.strict_input { BadRows::Refused } else { BadRows::LeftOut },
         pace: Pace::Skipping,
     };
-    points_of(&args.scenarios, asked)
+    points_of(&args.scenarios, asked, output)
 }
 
 /// Reads the scenarios and tries every value.
-pub(super) fn points_of(paths: &[PathBuf], asked: Asked) -> Result<Points, Failure> {
+pub(super) fn points_of(
+    paths: &[PathBuf],
+    asked: Asked,
+    output: &Output,
+) -> Result<Points, Failure> {
     let (files, broken) = super::run::files(paths);
-    if broken || files.is_empty() {
-        return Err(Failure::input("no scenario to run"));
+    if let Some((_, Fate::Failed(failure))) = broken.into_iter().next() {
+        return Err(failure);
     }
-    let read = |file: &PathBuf| Source::read(file).map_err(|p| Failure::input(p.render()));
-    let sources: Vec<Source> = files.iter().map(read).collect::<Result<_, _>>()?;
+    let read = |file: &PathBuf| {
+        let (file, text) = text_of(file, output)?;
+        Ok(Source { file, text })
+    };
+    let sources: Vec<Source> = files.iter().map(read).collect::<Result<_, Failure>>()?;
     let found = ask(&sources, &asked.asking, env!("CARGO_PKG_VERSION")).map_err(Failure::input)?;
-    found.notes.iter().for_each(|note| output::note(&format!("note: {note}")));
+    found.notes.iter().for_each(|note| output.note(&format!("note: {note}")));
     let Asked { checking, bad_rows, pace, .. } = asked;
     Ok(Points::new(found.question, sources, How { checking, bad_rows, pace }))
 }
@@ -138,10 +147,10 @@ fn over(args: &QuestionArgs) -> Result<Vec<Ask>, Failure> {
 /// Runs what is left to run, and keeps rows in a file where one is given.
 pub(super) fn drive_rows(
     points: &Points,
-    shard: Shard,
-    out: Option<&Path>,
+    (shard, out): (Shard, Option<&Path>),
     threads: usize,
     interrupt: &Interrupt,
+    output: &Output,
 ) -> Result<(Vec<Row>, End), Failure> {
     let (file, rows) = match out {
         None => (None, Vec::new()),
@@ -153,11 +162,11 @@ pub(super) fn drive_rows(
         }
     };
     let total = shard.count(points.question.points());
-    let progress = Progress::new(&points.question, total, &rows);
+    let progress = Progress::new(&points.question, total, &rows, output);
     let done = rows.len() as u64;
     if done > 0 {
         let (done, total) = (group_thousands(done), group_thousands(total));
-        output::note(&format!("{done} of {total} points are there already"));
+        output.note(&format!("{done} of {total} points are there already"));
     }
     let interrupted = || interrupt.is_asked();
     let drive = Drive { points, shard, done, threads, interrupted: &interrupted };

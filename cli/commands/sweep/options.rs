@@ -1,6 +1,6 @@
 //! The flags of `sweep`.
 
-use crate::commands::changes::ChangeArgs;
+use crate::{commands::changes::ChangeArgs, exit::Failure};
 use clap::{Args, Subcommand};
 use plimsoll_replay::scenario::Neighbours;
 use plimsoll_sweep::{
@@ -22,7 +22,7 @@ go scenario by scenario, the last swept path fastest, then by seed.";
 
 /// `plimsoll sweep`.
 #[derive(Args, Debug)]
-#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(subcommand_negates_reqs = true)]
 pub struct SweepArgs {
     /// What to do instead.
     #[command(subcommand)]
@@ -36,6 +36,39 @@ pub struct SweepArgs {
     /// What of it is shown.
     #[command(flatten)]
     pub answer: AnswerArgs,
+}
+
+impl SweepArgs {
+    /// Whether nothing but `merge` is asked: its flags stand behind it.
+    ///
+    /// # Errors
+    ///
+    /// Something is.
+    pub fn nothing_but_merge(&self) -> Result<(), Failure> {
+        let (question, drive, answer) = (&self.question, &self.drive, &self.answer);
+        let asked = [
+            ("a scenario", !question.scenarios.is_empty()),
+            ("--over", !question.over.is_empty()),
+            ("--fraction", question.fraction.is_some()),
+            ("--chunk", question.chunk.is_some()),
+            ("--max-running", question.max_running.is_some()),
+            ("--tp", question.tp.is_some()),
+            ("--seeds", question.seeds.is_some() || question.seed.is_some()),
+            ("--neighbours", question.neighbours.is_some()),
+            ("--set", !question.changes.set.is_empty()),
+            ("--out", drive.out.is_some()),
+            ("--shard", drive.shard.is_some()),
+            ("--parquet", answer.parquet.is_some()),
+            ("--svg", answer.svg.is_some()),
+            ("--pareto", answer.pareto || !answer.objectives.is_empty()),
+        ];
+        match asked.into_iter().find(|(_, is_asked)| *is_asked) {
+            Some((what, _)) => Err(Failure::input(format!(
+                "{what} stands before `merge`: what is merged and its flags stand behind it"
+            ))),
+            None => Ok(()),
+        }
+    }
 }
 
 /// What `sweep` can do instead of running.

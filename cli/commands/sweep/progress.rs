@@ -1,5 +1,6 @@
 //! Progress of a sweep on a terminal: how far, how fast, how long yet, the worst margin so far.
 
+use crate::output::Output;
 use plimsoll_core::units::{Bytes, group_thousands};
 use plimsoll_replay::scenario::time;
 use plimsoll_sweep::{question::Question, row::Row};
@@ -28,7 +29,7 @@ pub struct Progress<'q> {
 
 impl<'q> Progress<'q> {
     /// Of `total` points, of which these rows are there.
-    pub fn new(question: &'q Question, total: u64, rows: &[Row]) -> Self {
+    pub fn new(question: &'q Question, total: u64, rows: &[Row], output: &Output) -> Self {
         let quiet = std::env::var_os("PLIMSOLL_NO_PROGRESS").is_some();
         let mut progress = Self {
             question,
@@ -38,7 +39,7 @@ impl<'q> Progress<'q> {
             new: 0,
             total,
             worst: None,
-            is_terminal: io::stderr().is_terminal() && !quiet,
+            is_terminal: output.host().is_none() && io::stderr().is_terminal() && !quiet,
         };
         rows.iter().for_each(|row| progress.see(row));
         progress

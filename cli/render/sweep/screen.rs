@@ -53,8 +53,9 @@ fn headline(header: &Header, answer: &Answer<'_>, output: &Output) -> String {
     let sum = |of: fn(&Group<'_>) -> u64| answer.groups.iter().map(of).sum::<u64>();
     let (runs, died, not) = (sum(|g| g.runs()), sum(|g| g.died), sum(|g| g.not_started));
     let names: Vec<&str> = question.scenarios.iter().map(|one| one.name.as_str()).collect();
-    let word = match died {
-        0 => output.paint(Tone::Good, "survives"),
+    let word = match (died, not == runs) {
+        (_, true) => output.paint(Tone::Bad, "no start"),
+        (0, _) => output.paint(Tone::Good, "survives"),
         _ => output.paint(Tone::Bad, "crashes"),
     };
     let mut out = format!("{word}  {}  ", names.join(", "));
