@@ -124,6 +124,8 @@ fn samples_may_stand_in_a_file() {
     let all = draws(&law, 40);
     assert!(all.iter().all(|held| [2 * GIB, 5 * GIB].contains(held)));
     assert!(all.contains(&(2 * GIB)) && all.contains(&(5 * GIB)));
+    let file = read(&law, &[]).drawn[0].samples.clone().unwrap();
+    assert_eq!((file.name, file.sha256.len()), (samples.display().to_string(), 64));
     for (text, part) in [("2 GiB\nmuch\n", "line 2"), ("# none\n", "no sample")] {
         std::fs::write(&samples, text).unwrap();
         let problems = parse(&BASE.replace("LAW", &law), &[]).unwrap_err().render();

@@ -12,7 +12,7 @@ use plimsoll_replay::{
     assemble::{self, Launch},
     path::KeyPath,
     problem::{Code, Place, Problem, Problems},
-    scenario::{EngineName, Scenario},
+    scenario::{EngineName, SamplesFile, Scenario},
     workload::{Told, TraceError},
 };
 use std::collections::BTreeSet;
@@ -247,6 +247,11 @@ impl Tried {
                 return Ok(Some(problems));
             }
         };
+        let files = scenario.drawn.iter().filter_map(|drawn| drawn.samples.as_ref());
+        let input =
+            |file: &SamplesFile| Input { file: file.name.clone(), sha256: file.sha256.clone() };
+        self.inputs.extend(files.map(input));
+        self.readings(&scenario, question, at_scenario);
         match assemble::launch_of_scenario(&scenario) {
             Ok(launch) => self.flags(&launch, question, at_scenario)?,
             Err(error) => {
@@ -267,6 +272,27 @@ impl Tried {
             }
         }
         Ok(None)
+    }
+
+    /// Readings of one number of ranks do not hold for another.
+    fn readings(&mut self, scenario: &Scenario, question: &Question, at_scenario: usize) {
+        let ranks = |axis: &&Axis| {
+            let path = axis.path(at_scenario);
+            ["tp", "tp-size", "tensor-parallel-size"]
+                .iter()
+                .any(|flag| path.strip_prefix("engine.flags.") == Some(*flag))
+        };
+        let declared = scenario.machine.readings.given().into_iter().map(|(name, _)| name);
+        let declared: Vec<&str> = declared.collect();
+        if let Some(axis) = question.axes.iter().find(ranks).filter(|_| !declared.is_empty()) {
+            self.notes.insert(format!(
+                "{}: `machine.readings` of {} ({}) stand for every number of ranks that is swept; leave them out, \
+                 unless that is meant",
+                axis.name,
+                scenario.name,
+                declared.join(", ")
+            ));
+        }
     }
 
     /// A flag that the engine does not have changes nothing, and one that is not modelled changes nothing here.

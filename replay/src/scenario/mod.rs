@@ -32,7 +32,7 @@ pub use events::{Event, EventAt, EventTime, Growth, Happening, Leak, Ranks, Targ
 pub use expect::{Ending, Expect, FIGURES, FigureSpec, Test};
 pub use lengths::{Lengths, Lognormal, Middle};
 pub use machine::{WeakerRank, WeakerRanks};
-pub use neighbours::{Drawn, Neighbours};
+pub use neighbours::{Drawn, Neighbours, SamplesFile};
 pub use overrides::Override;
 pub use requests::{
     Gaps, Group, MaxTokens, Pacing, Part, PrefixChoice, RampLaw, Schedule, Shape, SharedPrefix,

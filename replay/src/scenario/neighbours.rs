@@ -24,6 +24,7 @@ use serde::{
     de::{self, MapAccess, SeqAccess, Visitor},
 };
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 use std::{borrow::Cow, fmt, path::Path};
 
 /// How distributions of what other programs hold are taken.
@@ -85,6 +86,17 @@ pub struct Drawn {
     pub path: KeyPath,
     /// What it became.
     pub bytes: Bytes,
+    /// The file of its samples, where they stand in one.
+    pub samples: Option<SamplesFile>,
+}
+
+/// A file of samples.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SamplesFile {
+    /// As the scenario names it.
+    pub name: String,
+    /// SHA-256 of its bytes, in hexadecimal.
+    pub sha256: String,
 }
 
 /// A distribution of amounts.
@@ -187,20 +199,21 @@ pub(super) fn settle(
         let Some(value) = super::de::get(tree, &path).filter(|value| value.is_object()) else {
             continue;
         };
-        let bytes = match read(value, &path, folder, places) {
-            Ok(law) => match how {
+        let (bytes, samples) = match read(value, &path, folder, places) {
+            Ok((law, samples)) => match how {
                 Neighbours::Drawn => {
-                    law.draw(&mut Stream::named(seed, &path.to_string(), "neighbours"))
+                    let stream = &mut Stream::named(seed, &path.to_string(), "neighbours");
+                    (law.draw(stream), samples)
                 }
-                Neighbours::Quantile(q) => law.quantile(q),
+                Neighbours::Quantile(q) => (law.quantile(q), samples),
             },
             Err(problem) => {
                 problems.push(*problem);
-                0
+                (0, None)
             }
         };
         put(tree, &path, Value::String(format!("{bytes} B")));
-        drawn.push(Drawn { path, bytes: Bytes(bytes) });
+        drawn.push(Drawn { path, bytes: Bytes(bytes), samples });
     }
     drawn
 }
@@ -247,15 +260,18 @@ fn read(
     path: &KeyPath,
     folder: &Path,
     places: &Places<'_>,
-) -> Result<Law, Box<Problem>> {
+) -> Result<(Law, Option<SamplesFile>), Box<Problem>> {
     let law = Law::deserialize(Node { value, path: path.clone() }).map_err(|fault: Fault| {
         let at = fault.path.clone().unwrap_or_else(|| path.clone());
         let shown = super::de::get(value, &KeyPath(at.0[path.0.len().min(at.0.len())..].to_vec()))
             .map(|value| value.to_string());
         Box::new(describe(&fault.kind, &at, fault.part, shown, places))
     })?;
-    let Law::File(name) = law else { return Ok(law) };
-    samples_of(&folder.join(&name)).map(Law::Samples).map_err(|why| {
+    let Law::File(name) = law else { return Ok((law, None)) };
+    let read = samples_of(&folder.join(&name));
+    let whole =
+        |(all, sha256)| (Law::Samples(all), Some(SamplesFile { name: name.clone(), sha256 }));
+    read.map(whole).map_err(|why| {
         let message = format!("`{path}`: {name}: {why}");
         Box::new(places.problem(Code::BadValue, &path.key("samples"), Part::Value, message))
     })
@@ -264,8 +280,8 @@ fn read(
 /// Most bytes of a file of samples.
 const MAX_FILE: u64 = 16 << 20;
 
-/// Amounts of a file, one a line; empty lines and what follows `#` are left out.
-fn samples_of(file: &Path) -> Result<Vec<u64>, String> {
+/// Amounts of a file, one a line, and its hash; empty lines and what follows `#` are left out.
+fn samples_of(file: &Path) -> Result<(Vec<u64>, String), String> {
     let about = std::fs::metadata(file).map_err(|error| error.to_string())?;
     if !about.is_file() || about.len() > MAX_FILE {
         return Err(format!("it is no file of at most {MAX_FILE} bytes"));
@@ -281,7 +297,11 @@ fn samples_of(file: &Path) -> Result<Vec<u64>, String> {
         all.push(amount.0);
     }
     all.sort_unstable();
-    if all.is_empty() { Err("it holds no sample".to_owned()) } else { Ok(all) }
+    if all.is_empty() {
+        return Err("it holds no sample".to_owned());
+    }
+    let hash = Sha256::new().chain_update(text.as_bytes());
+    Ok((all, crate::digest::hex(hash)))
 }
 
 fn sigma<'de, D: Deserializer<'de>>(d: D) -> Result<Option<f64>, D::Error> {
