@@ -33,6 +33,8 @@ const EVENTS = [
 ];
 
 function stateOf(run, row, after) {
+  // Requests that ended with the pass run no longer; of a stretch only the least is known.
+  const over = run.merged[row] > 0 ? run.running_less[row] : run.finished[row] + run.aborted[row];
   const room = run.data.capacity_bytes - run.floor - run.free[row];
   const live = after ? 0 : Math.min(run.live[row], run.reserved[row]);
   const rest = Math.max(0, room - run.others[row] - run.leaked[row] - live);
@@ -44,8 +46,8 @@ function stateOf(run, row, after) {
     free: run.free[row],
     used: run.used[row],
     evictable: run.evictable[row],
-    running: run.running[row],
-    waiting: run.waiting[row],
+    running: after ? Math.max(0, run.running[row] - over) : run.running[row],
+    waiting: after ? run.waiting[row] - run.waiting_less[row] : run.waiting[row],
   };
 }
 
@@ -75,7 +77,7 @@ function columns(run, from, to, count) {
     for (let x = Math.min(a, count - 1); x <= b; x++) put(x, state);
     const here = Math.min(a, count - 1);
     for (const [name] of EVENTS) out[name][here] += run[name][row];
-    if (run.prefills[row]) out.prefill[here] = Math.max(out.prefill[here], run.prefill_tokens[row] / run.prefills[row]);
+    if (run.prefills[row]) out.prefill[here] = Math.max(out.prefill[here], run.prefill_tokens[row] - run.prefill_less[row]);
     spread(out.read, run.prefill_tokens[row], run, row, from, span, count);
     spread(out.made, run.decode_tokens[row], run, row, from, span, count);
     after = stateOf(run, row, true);
@@ -223,10 +225,11 @@ function memoryPanel(frame, mode) {
   node("text", { x: at, y: y(data.capacity_bytes) - 5, class: "halo strong" }, svg, `capacity ${amount(data.capacity_bytes)}`);
   if (range.line !== null) {
     const ly = Math.round(y(range.line));
+    const below = ly - y(data.capacity_bytes) < 18;
     rule(frame, ly, "load");
     // The mark on a ship's side.
     node("path", { class: "load-mark", d: `M${at + 1} ${ly + 0.5}h22M${at + 6} ${ly + 0.5}a6 6 0 1 0 12 0a6 6 0 1 0-12 0` }, svg);
-    node("text", { x: at + 30, y: ly - 5, class: "halo load-text" }, svg, frame.narrow ? `load line ${amount(range.line)}` : `load line ${amount(range.line)}: ${amount(data.need_bytes)} for the heaviest pass`);
+    node("text", { x: at + 30, y: below ? ly + 14 : ly - 5, class: "halo load-text" }, svg, frame.narrow ? `load line ${amount(range.line)}` : `load line ${amount(range.line)}: ${amount(data.need_bytes)} for the heaviest pass`);
   }
   frame.memory = { y, top, bottom };
   frame.y = bottom + 14;

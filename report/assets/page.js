@@ -62,6 +62,7 @@ function figures(run, row) {
   add(steps > 1 ? "steps" : "step", steps > 1 ? `${group(run.step[row])} to ${group(run.step[row] + steps - 1)}` : group(run.step[row]), steps > 0 || run.doing[row] === 4);
   add("prefill passes", group(run.prefills[row]), bucket && run.prefills[row] > 0);
   add("new tokens", group(run.prefill_tokens[row]), run.prefills[row] > 0);
+  add("largest prefill", group(run.prefill_tokens[row] - run.prefill_less[row]) + " tokens", bucket && run.prefills[row] > 0);
   add("found in the cache", group(run.prefix_tokens[row]) + " tokens", run.prefix_tokens[row] > 0);
   add("decode tokens", group(run.decode_tokens[row]), run.decode_tokens[row] > 0);
   add("requests in the batch", (bucket ? "at most " : "") + group(run.requests[row]), run.requests[row] > 0);
@@ -85,7 +86,7 @@ function figures(run, row) {
   add("slots of the cache", share(run.evictable[row]), run.evictable[row] > 0);
   add("running", range(run.running[row] - run.running_less[row], run.running[row], group));
   const waits = group(run.waiting[row] - run.waiting_less[row]);
-  add("waiting", bucket ? "at most " + group(run.waiting[row]) : run.waiting_less[row] > 0 ? `${waits}, ${group(run.waiting[row])} before` : waits);
+  add("waiting", bucket ? "at most " + group(run.waiting[row]) : run.waiting_less[row] > 0 ? `${waits} (${group(run.waiting[row])} before it)` : waits);
   if (bucket) {
     for (const name of ["arrived", "admitted", "deferred", "retracted", "preempted", "evicted", "finished", "aborted", "refused", "changes"]) add(name, group(run[name][row]), run[name][row] > 0);
   }
@@ -200,6 +201,9 @@ class Viewer {
     this.drawn = chart(this.run, this.view, width, this.mode);
     this.box.replaceChildren(this.drawn.svg);
     this.cursor = node("rect", { class: "cursor", y: 8, height: Math.max(0, this.drawn.bottom - 8), width: 0, x: -9 }, this.drawn.svg);
+    // The failure's line stays in sight under the cursor.
+    const crash = this.drawn.svg.querySelector(".crash");
+    if (crash) this.drawn.svg.insertBefore(this.cursor, crash);
     this.drag = node("rect", { class: "drag", y: 8, height: Math.max(0, this.drawn.bottom - 8), width: 0, x: -9 }, this.drawn.svg);
     this.mark();
   }

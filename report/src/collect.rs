@@ -292,6 +292,7 @@ impl Collector {
             (row.first_step, row.steps) = (count("step"), 1);
             row.prefills = 1;
             row.prefill_tokens = count("tokens");
+            row.prefill_most = row.prefill_tokens;
             row.prefix_tokens = count("prefix_tokens");
             row.prefill_ns = lasted;
         }

@@ -19,20 +19,26 @@ pub(crate) struct LoadLine {
 }
 
 /// What moves while a server runs.
-pub(crate) const MOVES: [Account; 4] =
-    [Account::OtherPrograms, Account::Activations, Account::Unaccounted, Account::Free];
+const MOVES: [Account; 3] = [Account::OtherPrograms, Account::Activations, Account::Free];
 
-/// What does not move on a rank, in printing order.
+/// What does not move on a rank, in printing order; what leaks later is beyond it.
 pub(crate) fn fixed(rank: &RankAccounts) -> Vec<(Account, u64)> {
     let mut rows = rank.rows();
     rows.retain(|(account, bytes)| !MOVES.contains(account) && *bytes > 0);
     rows
 }
 
-type Of = fn(&Row, u32) -> u64;
+/// The rank that is shown, and what no account explained when serving began.
+#[derive(Clone, Copy)]
+struct Shown {
+    rank: u32,
+    unexplained: u64,
+}
+
+type Of = fn(&Row, Shown) -> u64;
 
 /// Columns, their way of writing, and where their values are.
-const COLUMNS: [(&str, Column, Of); 37] = [
+const COLUMNS: [(&str, Column, Of); 38] = [
     ("from", Column::Steps, |row, _| row.from_ns),
     ("length", Column::Plain, |row, _| row.to_ns.saturating_sub(row.from_ns)),
     ("doing", Column::Plain, |row, _| row.doing.code()),
@@ -41,6 +47,7 @@ const COLUMNS: [(&str, Column, Of); 37] = [
     ("steps", Column::Plain, |row, _| row.steps),
     ("prefills", Column::Plain, |row, _| row.prefills),
     ("prefill_tokens", Column::Plain, |row, _| row.prefill_tokens),
+    ("prefill_less", Column::Plain, |row, _| row.prefill_tokens - row.prefill_most),
     ("prefix_tokens", Column::Plain, |row, _| row.prefix_tokens),
     ("prefill_ns", Column::Plain, |row, _| row.prefill_ns),
     ("decode_tokens", Column::Plain, |row, _| row.decode_tokens),
@@ -48,11 +55,15 @@ const COLUMNS: [(&str, Column, Of); 37] = [
     ("requests", Column::Steps, |row, _| row.requests),
     ("live", Column::Steps, |row, _| row.live.max),
     ("live_less", Column::Plain, |row, _| row.live.max - row.live.min),
-    ("reserved", Column::Steps, |row, rank| row.rank(rank).reserved.max),
-    ("others", Column::Steps, |row, rank| row.rank(rank).others.max),
-    ("leaked", Column::Steps, |row, rank| row.rank(rank).leaked.max),
-    ("free", Column::Steps, |row, rank| row.rank(rank).free.min),
-    ("free_more", Column::Plain, |row, rank| row.rank(rank).free.max - row.rank(rank).free.min),
+    ("reserved", Column::Steps, |row, shown| row.rank(shown.rank).reserved.max),
+    ("others", Column::Steps, |row, shown| row.rank(shown.rank).others.max),
+    ("leaked", Column::Steps, |row, shown| {
+        row.rank(shown.rank).leaked.max.saturating_sub(shown.unexplained)
+    }),
+    ("free", Column::Steps, |row, shown| row.rank(shown.rank).free.min),
+    ("free_more", Column::Plain, |row, shown| {
+        row.rank(shown.rank).free.max - row.rank(shown.rank).free.min
+    }),
     ("used", Column::Steps, |row, _| row.used.max),
     ("used_less", Column::Plain, |row, _| row.used.max - row.used.min),
     ("evictable", Column::Steps, |row, _| row.evictable.max),
@@ -76,6 +87,7 @@ const COLUMNS: [(&str, Column, Of); 37] = [
 pub(crate) fn data(run: &Collected, line: Option<&LoadLine>) -> Value {
     let rank = run.rank();
     let Some(start) = run.served.get(rank as usize) else { return Value::Null };
+    let shown = Shown { rank, unexplained: start.of(Account::Unaccounted) };
     let fixed: Vec<Value> = fixed(start)
         .iter()
         .map(|(account, bytes)| json!([account.name(), account.label(), bytes]))
@@ -83,7 +95,7 @@ pub(crate) fn data(run: &Collected, line: Option<&LoadLine>) -> Value {
     let columns: Map<String, Value> = COLUMNS
         .iter()
         .map(|(name, column, of)| {
-            let text = column.encode(run.rows.iter().map(|row| of(row, rank)));
+            let text = column.encode(run.rows.iter().map(|row| of(row, shown)));
             ((*name).to_owned(), json!([u8::from(*column == Column::Steps), text]))
         })
         .collect();

@@ -171,6 +171,8 @@ pub struct Row {
     pub prefills: u64,
     /// Their new tokens.
     pub prefill_tokens: u64,
+    /// The new tokens of the largest.
+    pub prefill_most: u64,
     /// Tokens that they found in the prefix cache.
     pub prefix_tokens: u64,
     /// Time that they took, in nanoseconds.
@@ -216,6 +218,7 @@ impl Row {
             steps: 0,
             prefills: 0,
             prefill_tokens: 0,
+            prefill_most: 0,
             prefix_tokens: 0,
             prefill_ns: 0,
             decode_tokens: 0,
@@ -264,6 +267,7 @@ impl Row {
         self.steps += next.steps;
         self.prefills += next.prefills;
         self.prefill_tokens += next.prefill_tokens;
+        self.prefill_most = self.prefill_most.max(next.prefill_most);
         self.prefix_tokens += next.prefix_tokens;
         self.prefill_ns += next.prefill_ns;
         self.decode_tokens += next.decode_tokens;

@@ -18,6 +18,8 @@ fn rows(passes: &[(u64, u64, u64, bool)]) -> Vec<Row> {
         row.first_step = step;
         row.steps = 1;
         row.decode_tokens = level + 1;
+        row.prefill_tokens = *level;
+        row.prefill_most = *level;
         row.pinned = *pinned;
         row.live = Span::of(level * 3);
         row.used = Span::of(*level);
@@ -64,6 +66,8 @@ proptest! {
             prop_assert_eq!(row.first_step, of[0].first_step);
             prop_assert_eq!(row.steps, of.iter().map(|row| row.steps).sum::<u64>());
             prop_assert_eq!(row.decode_tokens, of.iter().map(|row| row.decode_tokens).sum::<u64>());
+            prop_assert_eq!(row.prefill_tokens, of.iter().map(|row| row.prefill_tokens).sum::<u64>());
+            prop_assert_eq!(row.prefill_most, of.iter().map(|row| row.prefill_most).max().unwrap());
             prop_assert_eq!(row.counts.arrived, of.iter().map(|row| row.counts.arrived).sum::<u64>());
             // A stretch is no longer than was said, its last pass aside.
             let last = of[count - 1].from_ns;
