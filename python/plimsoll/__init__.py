@@ -2,7 +2,7 @@
 
 Each function runs a verb of the program in this process and gives its JSON document as a plain dict. A
 keyword is a long flag: ``min_margin="2GiB"`` is ``--min-margin 2GiB``, ``True`` is a bare flag, ``None`` and
-``False`` leave it out, a list repeats it, a dict repeats it as ``key=value``.
+``False`` leave it out, a list repeats it, a dict repeats it as ``key=value``, or ``key`` for ``True``.
 """
 
 from __future__ import annotations
@@ -182,7 +182,8 @@ def _flags(flags, **own):
     for name, value in {**own, **flags}.items():
         flag = "--" + name.rstrip("_").replace("_", "-")
         if isinstance(value, dict):
-            value = [f"{key}={item}" for key, item in value.items()]
+            kept = {key: item for key, item in value.items() if item is not None and item is not False}
+            value = [key if item is True else f"{key}={item}" for key, item in kept.items()]
         for item in value if isinstance(value, (list, tuple)) else [value]:
             if item is True:
                 words.append(flag)

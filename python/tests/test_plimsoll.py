@@ -79,7 +79,7 @@ class Plan(unittest.TestCase):
             model="Qwen/Qwen3-8B",
             device="H100",
             engine="vllm",
-            set={"max-model-len": 8192, "enforce-eager": "true"},
+            set={"max-model-len": 8192, "enforce-eager": True, "dtype": None},
         )
         self.assertEqual(paged["pool"], same["pool"])
 
@@ -113,7 +113,7 @@ class Run(unittest.TestCase):
             "seed": 1,
             "machine": {"device": "H100 SXM"},
             "engine": {"version": "0.5.8", "command": "python -m sglang.launch_server --model-path Qwen/Qwen3-8B"},
-            "expect": {"outcome": "ready"},
+            "expect": {"outcome": "started"},
         }
         self.assertEqual(plimsoll.run(scenario)["scenario"], "python/dict")
 
