@@ -234,6 +234,9 @@ pub struct MeasuredArgs {
     /// Take the start-up figures of a server log instead.
     #[arg(long, value_name = "FILE")]
     pub from_log: Option<PathBuf>,
+    /// Take what `calibrate` wrote of this device; flags and a log win over it.
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
 }
 
 /// Which engine.
@@ -326,6 +329,9 @@ pub struct RunArgs {
     /// Change one value of every file: `engine.flags.mem-fraction-static=0.88`. Repeatable.
     #[arg(long = "set", value_name = "PATH=VALUE")]
     pub set: Vec<String>,
+    /// Times and memory by a profile that `calibrate` wrote, in place of the scenario's.
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
     /// Send the requests of this file instead of the scenario's workload. More about it: `--set
     /// workload={trace: {file: FILE, speedup: 2}}`.
     #[arg(long, value_name = "FILE", conflicts_with = "bench")]

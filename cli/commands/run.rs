@@ -205,6 +205,11 @@ fn all_of_set(args: &RunArgs) -> Result<Vec<String>, Failure> {
         let file = quoted(&file.display().to_string());
         set.push(format!("workload={{trace: {{file: {file}}}}}"));
     }
+    if let Some(file) = &args.profile {
+        let cannot = |error| Failure::input(format!("--profile {}: {error}", file.display()));
+        let file = fs::canonicalize(file).map_err(cannot)?;
+        set.push(format!("machine.profile={}", quoted(&file.display().to_string())));
+    }
     if let Some(command) = &args.bench {
         set.push(format!("workload={{bench: {}}}", quoted(command)));
     }
