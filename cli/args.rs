@@ -120,6 +120,10 @@ pub enum Verb {
     Replay(ReplayArgs),
     /// The first difference between two decision logs.
     Diff(DiffArgs),
+    /// Fit the time model and the memory that the rules do not predict to what was measured, and write a
+    /// profile.
+    #[command(after_help = crate::commands::calibrate::options::EXAMPLES)]
+    Calibrate(crate::commands::calibrate::options::CalibrateArgs),
     /// What a workload is like, without running it: a trace, a preset, a benchmark command, or the workload of
     /// a scenario.
     #[command(after_help = WORKLOAD_EXAMPLES)]
@@ -515,6 +519,8 @@ pub enum SchemaOf {
     Explain,
     /// The JSON of `run`.
     Run,
+    /// A profile, as `calibrate` writes it.
+    Profile,
     /// The JSON of `workload`.
     Workload,
     /// The JSON of `doctor`.

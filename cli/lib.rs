@@ -33,6 +33,7 @@ pub fn main() -> ExitCode {
         Verb::Run(args) => commands::run::run(&args, format, &output),
         Verb::Replay(args) => commands::replay::replay(&args, format, &output),
         Verb::Diff(args) => commands::diff::diff(&args, format, &output),
+        Verb::Calibrate(args) => commands::calibrate::calibrate(&args, format, &output),
         Verb::Workload(args) => commands::workload::workload(&args, format, &output),
         Verb::Watch(args) => commands::watch::watch(&args, format, &output),
         Verb::Doctor(args) => commands::doctor::doctor(&args, format, &output),

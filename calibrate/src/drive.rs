@@ -25,6 +25,61 @@ pub struct Times {
     pub last: Option<Nanos>,
 }
 
+/// A pass as it ran.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RanPass {
+    /// When it began, where it did not follow the one before it: something had to arrive first.
+    pub anchor: Option<Nanos>,
+    /// When it ended.
+    pub end: Nanos,
+    /// The work of each rank that had any.
+    pub shapes: Vec<StepShape>,
+}
+
+impl RanPass {
+    /// Its time by a model.
+    #[must_use]
+    pub fn elapsed(&self, time: &TimeModel) -> Nanos {
+        let all: u64 = self.shapes.iter().map(|shape| shape.tokens).sum();
+        let one = |shape: &StepShape| time.step_beside(shape, all.saturating_sub(shape.tokens));
+        self.shapes.iter().map(one).max().unwrap_or_default()
+    }
+}
+
+/// A run: times of its requests, and its passes in their order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Driven {
+    /// In the order of the requests.
+    pub times: Vec<Times>,
+    /// In the order in which they ran.
+    pub passes: Vec<RanPass>,
+}
+
+impl Driven {
+    /// The times of the same passes under another model: as if everybody joined the pass that he joined.
+    #[must_use]
+    pub fn again(&self, time: &TimeModel) -> Vec<Times> {
+        let mut end = Nanos(0);
+        let mut ends = Vec::with_capacity(self.passes.len());
+        for pass in &self.passes {
+            let start = pass.anchor.unwrap_or(end);
+            end = Nanos(start.0.saturating_add(pass.elapsed(time).0));
+            ends.push(end);
+        }
+        // Whatever happened at the end of a pass happens there again.
+        let moved = |at: Nanos| {
+            let pass = self.passes.binary_search_by_key(&at, |pass| pass.end);
+            pass.ok().and_then(|pass| ends.get(pass)).copied().unwrap_or(at)
+        };
+        let each = |times: &Times| Times {
+            taken: moved(times.taken),
+            first: times.first.map(moved),
+            last: times.last.map(moved),
+        };
+        self.times.iter().map(each).collect()
+    }
+}
+
 /// Turns without a batch after which none follows by itself, as in the engine's loop.
 const IDLE_TURNS: u32 = 3;
 /// Passes after which a run is given up.
@@ -41,7 +96,7 @@ pub fn drive(
     time: &TimeModel,
     requests: &[Request],
     until: usize,
-) -> Result<Vec<Times>, String> {
+) -> Result<Driven, String> {
     let rank = |mut scheduler: Box<dyn Scheduler>| {
         scheduler.set_detail(LogDetail::Decisions);
         Rank { scheduler, ends: VecDeque::new(), batch: None, decode: None, held: 0, waiting: 0 }
@@ -58,9 +113,10 @@ pub fn drive(
         now: Nanos(0),
         end: Nanos(0),
         log: Vec::new(),
+        passes: Vec::new(),
     };
     run.serve()?;
-    Ok(run.times)
+    Ok(Driven { times: run.times, passes: run.passes })
 }
 
 struct Rank {
@@ -91,6 +147,7 @@ struct Run<'a> {
     /// When the device is free.
     end: Nanos,
     log: Vec<Decision>,
+    passes: Vec<RanPass>,
 }
 
 impl Run<'_> {
@@ -175,8 +232,9 @@ impl Run<'_> {
                 sampled.extend(rows.map(|row| row.request.0));
             }
         }
-        let Some(elapsed) = self.elapsed(|rank| rank.batch) else { return Ok(false) };
-        self.end = Nanos(self.now.max(self.end).0.saturating_add(elapsed.0));
+        if !self.pass(|rank| rank.batch) {
+            return Ok(false);
+        }
         for rank in self.ranks.iter_mut().filter(|rank| rank.batch.is_some()) {
             rank.ends.push_back(self.end);
         }
@@ -189,15 +247,19 @@ impl Run<'_> {
         Ok(true)
     }
 
-    /// Time of a pass of all ranks; `None` where none has one. A rank without one runs an empty one.
-    fn elapsed(&self, of: impl Fn(&Rank) -> Option<StepShape>) -> Option<Nanos> {
-        let tokens = |rank: &Rank| of(rank).map_or(0, |shape| shape.tokens);
-        let all: u64 = self.ranks.iter().map(tokens).sum();
-        let time = |rank: &Rank| {
-            let shape = of(rank)?;
-            Some(self.time.step_beside(&shape, all.saturating_sub(shape.tokens)))
-        };
-        self.ranks.iter().filter_map(time).max()
+    /// Runs a pass of all ranks; `false` where none has one. A rank without one runs an empty one beside it.
+    fn pass(&mut self, of: impl Fn(&Rank) -> Option<StepShape>) -> bool {
+        let shapes: Vec<StepShape> = self.ranks.iter().filter_map(of).collect();
+        if shapes.is_empty() {
+            return false;
+        }
+        let anchor = (self.passes.is_empty() || self.now > self.end).then_some(self.now);
+        let mut pass = RanPass { anchor, end: Nanos(0), shapes };
+        let start = anchor.unwrap_or(self.end);
+        self.end = Nanos(start.0.saturating_add(pass.elapsed(self.time).0));
+        pass.end = self.end;
+        self.passes.push(pass);
+        true
     }
 
     fn complete(&mut self) -> Result<bool, String> {
@@ -238,8 +300,9 @@ impl Run<'_> {
                     shape.attention_pairs += shape.requests;
                 }
             }
-            let Some(elapsed) = self.elapsed(|rank| rank.decode) else { return };
-            self.end = Nanos(self.now.max(self.end).0.saturating_add(elapsed.0));
+            if !self.pass(|rank| rank.decode) {
+                return;
+            }
             for rank in self.ranks.iter_mut().filter(|rank| rank.decode.is_some()) {
                 rank.ends.push_back(self.end);
                 self.now = self.now.max(rank.ends.pop_front().unwrap_or_default());

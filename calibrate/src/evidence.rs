@@ -89,6 +89,12 @@ impl Evidence {
         !self.samples.is_empty() || !self.passes.is_empty() || !self.windows.is_empty()
     }
 
+    /// Of how many figures one says something new: requests that run side by side share their passes.
+    #[must_use]
+    pub fn alike(&self) -> f64 {
+        if self.samples.is_empty() { 1.0 } else { 10.0 }
+    }
+
     fn add(&mut self, file: &File<'_>, fit_first: Option<usize>) -> Result<(), EvidenceError> {
         let wrong = |what: String| EvidenceError { file: file.name.to_owned(), what };
         let text = String::from_utf8_lossy(file.bytes);

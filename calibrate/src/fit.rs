@@ -77,16 +77,20 @@ impl Fitted {
 }
 
 /// Width of a difference, in logarithms.
-const STEP: f64 = 0.04;
+const WIDTH: f64 = 0.02;
 /// Most steps.
-const MOST_STEPS: usize = 12;
+const MOST_STEPS: usize = 20;
 /// A coefficient of whose doubt the data leave more than this is not moved by them.
-const UNMOVED: f64 = 0.8;
+const UNMOVED: f64 = 0.95;
 /// Longest step of a coefficient, in logarithms.
 const LONGEST: f64 = 0.7;
 
-/// The residuals of a set of coefficients, each over its own deviation.
-pub type Residuals<'a> = &'a dyn Fn(&[(Unknown, u64)]) -> Result<Vec<f64>, CalibrateError>;
+/// Residuals, each over its own deviation.
+pub type Frozen<'a> = Box<dyn Fn(&[(Unknown, u64)]) -> Vec<f64> + 'a>;
+
+/// The residuals near a set of values: who joined which pass stays as it is there, so that they have slopes. At the
+/// values themselves they are the true ones.
+pub type Residuals<'a> = &'a dyn Fn(&[(Unknown, u64)]) -> Result<Frozen<'a>, CalibrateError>;
 
 /// Pools that are tried over their interval.
 const POOLS: u32 = 8;
@@ -95,12 +99,17 @@ const HALVINGS: u32 = 2;
 /// Most steps for a pool that is tried.
 const FEW_STEPS: usize = 3;
 
-/// Fits; what the data do not move goes back to what is assumed, and the rest is fitted once more around it.
+/// Fits; what the data do not move goes back to what is assumed, and the rest is fitted once more around it. What
+/// is known of each is what is known of it while all are free. Of `alike` residuals one says something new.
 ///
 /// # Errors
 ///
 /// As the residuals.
-pub fn fit(parameters: &[Parameter], of: Residuals<'_>) -> Result<Fitted, CalibrateError> {
+pub fn fit(
+    parameters: &[Parameter],
+    alike: f64,
+    of: Residuals<'_>,
+) -> Result<Fitted, CalibrateError> {
     let is_pool = |one: &&Parameter| matches!(one.which, Unknown::Pool { .. });
     let pool = parameters.iter().find(is_pool).copied();
     let rates: Vec<Parameter> = parameters.iter().filter(|one| !is_pool(one)).copied().collect();
@@ -112,6 +121,7 @@ pub fn fit(parameters: &[Parameter], of: Residuals<'_>) -> Result<Fitted, Calibr
         of,
         runs: 0,
         most: MOST_STEPS,
+        alike,
     };
     let mut estimates = Vec::new();
     if let Some(pool) = pool {
@@ -130,7 +140,12 @@ pub fn fit(parameters: &[Parameter], of: Residuals<'_>) -> Result<Fitted, Calibr
         search.from = moved.map(|estimate| estimate.log).collect();
         search.parameters = go;
         let (again, _) = search.minimum()?;
-        estimates.extend(again.into_iter().map(|estimate| Estimate { moved: true, ..estimate }));
+        let free = |which| found.iter().find(|one| one.which == which);
+        estimates.extend(again.into_iter().map(|one| Estimate {
+            moved: true,
+            deviation: free(one.which).map_or(one.deviation, |free| free.deviation),
+            ..one
+        }));
         estimates.extend(Fitted::assumed(&stay).estimates);
     }
     estimates.sort_by_key(|estimate| estimate.which);
@@ -157,25 +172,34 @@ struct Search<'a> {
     runs: usize,
     /// Most steps.
     most: usize,
+    /// Of so many residuals one says something new.
+    alike: f64,
 }
 
-/// A point with its residuals.
-struct Point {
+/// A point with its residuals, and those around it.
+struct Point<'a> {
+    frozen: Frozen<'a>,
     at: Vec<f64>,
     residuals: Vec<f64>,
     cost: f64,
 }
 
-impl Search<'_> {
-    fn at(&mut self, at: Vec<f64>) -> Result<Point, CalibrateError> {
+impl<'a> Search<'a> {
+    fn values(&self, at: &[f64]) -> Vec<(Unknown, u64)> {
         let names = self.parameters.iter().map(|parameter| parameter.which);
         let mut values: Vec<(Unknown, u64)> = names.zip(at.iter().map(|log| value(*log))).collect();
         values.extend(&self.fixed);
+        values
+    }
+
+    fn at(&mut self, at: Vec<f64>) -> Result<Point<'a>, CalibrateError> {
+        let values = self.values(&at);
         self.runs += 1;
-        let residuals: Vec<f64> = (self.of)(&values)?.into_iter().map(tempered).collect();
+        let frozen = (self.of)(&values)?;
+        let residuals: Vec<f64> = frozen(&values).into_iter().map(tempered).collect();
         let data: f64 = residuals.iter().map(|r| r * r).sum();
         let doubts: f64 = self.distances(&at).map(|d| d * d).sum();
-        Ok(Point { cost: data + doubts, at, residuals })
+        Ok(Point { cost: data + doubts, at, residuals, frozen })
     }
 
     /// Distances from what is assumed, in deviations.
@@ -229,17 +253,20 @@ impl Search<'_> {
     fn minimum(&mut self) -> Result<(Vec<Estimate>, f64), CalibrateError> {
         let mut here = self.at(self.from.clone())?;
         let mut damping = 1e-2;
-        let mut curvature = self.normal(&here)?;
+        let mut curvature = self.normal(&here);
         for _ in 0..self.most {
             let before = here.cost;
             let (better, next) = self.step(here, &curvature, damping)?;
             here = better;
-            damping = next;
+            damping = next.clamp(1e-6, 1e2);
             let gained = before - here.cost;
-            if gained <= 0.002 * before.max(1.0) {
+            if gained <= 0.0005 * before.max(1.0) {
                 break;
             }
-            curvature = self.normal(&here)?;
+            curvature = self.normal(&here);
+        }
+        if self.most == MOST_STEPS {
+            self.thin(&mut curvature);
         }
         Ok((self.estimates(&here, &curvature), here.cost))
     }
@@ -247,10 +274,10 @@ impl Search<'_> {
     /// Tries shorter and shorter steps until one is better; answers the better point and the next damping.
     fn step(
         &mut self,
-        here: Point,
+        here: Point<'a>,
         curvature: &Normal,
         mut damping: f64,
-    ) -> Result<(Point, f64), CalibrateError> {
+    ) -> Result<(Point<'a>, f64), CalibrateError> {
         for _ in 0..6 {
             let mut matrix = curvature.matrix.clone();
             for (at, row) in matrix.iter_mut().enumerate() {
@@ -276,17 +303,17 @@ impl Search<'_> {
     }
 
     /// Curvature and gradient of half the cost.
-    fn normal(&mut self, here: &Point) -> Result<Normal, CalibrateError> {
+    fn normal(&self, here: &Point<'_>) -> Normal {
         let n = here.at.len();
         let mut slopes: Vec<Vec<f64>> = Vec::with_capacity(n);
         for which in 0..n {
             let mut at = here.at.clone();
             if let Some(one) = at.get_mut(which) {
-                *one += STEP;
+                *one += WIDTH;
             }
-            let there = self.at(at)?;
-            let pairs = there.residuals.iter().zip(&here.residuals);
-            slopes.push(pairs.map(|(there, here)| (there - here) / STEP).collect());
+            let there = (here.frozen)(&self.values(&at));
+            let pairs = there.into_iter().map(tempered).zip(&here.residuals);
+            slopes.push(pairs.map(|(there, here)| (there - here) / WIDTH).collect());
         }
         let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
         let mut matrix: Vec<Vec<f64>> =
@@ -301,10 +328,22 @@ impl Search<'_> {
                 *slope += distance / one.doubt;
             }
         }
-        Ok(Normal { matrix, gradient })
+        Normal { matrix, gradient }
     }
 
-    fn estimates(&self, here: &Point, curvature: &Normal) -> Vec<Estimate> {
+    /// Takes what is alike out of a curvature.
+    fn thin(&self, curvature: &mut Normal) {
+        for (at, row) in curvature.matrix.iter_mut().enumerate() {
+            row.iter_mut().for_each(|cell| *cell /= self.alike);
+            let doubt = self.parameters.get(at).map_or(1.0, |one| one.doubt);
+            if let Some(diagonal) = row.get_mut(at) {
+                // The assumption stays what it was.
+                *diagonal += (1.0 - 1.0 / self.alike) / (doubt * doubt);
+            }
+        }
+    }
+
+    fn estimates(&self, here: &Point<'_>, curvature: &Normal) -> Vec<Estimate> {
         let n = here.at.len();
         let deviation = |which: usize| {
             let unit: Vec<f64> = (0..n).map(|at| f64::from(u8::from(at == which))).collect();
@@ -384,22 +423,23 @@ mod tests {
             parameter(Coefficient::Request, 5_000, 1.5),
             parameter(Coefficient::Matmul, 550_000, 0.3),
         ];
-        let of = |values: &[(Unknown, u64)]| {
+        let line = |values: &[(Unknown, u64)]| {
             let get = |which| {
                 values.iter().find(|v| v.0 == Unknown::Rate(which)).map_or(0, |v| v.1) as f64
             };
             let time = |n: f64| get(Coefficient::Step) + n * get(Coefficient::Request);
             let truth = |n: f64| 3_000_000.0 + n * 40_000.0;
             let residual = |n: i32| libm::log(time(f64::from(n)) / truth(f64::from(n))) / 0.01;
-            Ok((1..100).map(residual).collect())
+            (1..100).map(residual).collect::<Vec<f64>>()
         };
-        let fitted = fit(&parameters, &of).unwrap();
+        let of = |_: &[(Unknown, u64)]| Ok(Box::new(line) as Frozen<'_>);
+        let fitted = fit(&parameters, 1.0, &of).unwrap();
         let [step, request, matmul] = fitted.estimates[..] else { panic!() };
         assert!(value(step.log).abs_diff(3_000_000) < 6_000, "{step:?}");
         assert!(value(request.log).abs_diff(40_000) < 80, "{request:?}");
         assert!(step.moved && request.moved && !matmul.moved);
         assert_eq!(value(matmul.log), 550_000);
-        assert_eq!(fit(&parameters, &of).unwrap(), fitted);
+        assert_eq!(fit(&parameters, 1.0, &of).unwrap(), fitted);
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub use evidence::{Evidence, EvidenceError, File};
 pub use predict::{Asked, Compared, Predicted, Predictor};
 
 use fit::{Fitted, Parameter, Unknown};
-use plimsoll_core::estimate::coefficients::Coefficient;
+use plimsoll_core::estimate::coefficients::{Coefficient, Coefficients};
 use plimsoll_replay::{
     profile::{Basis, HoldsFor, Profile, Rate, Remainder, RemainderName, SCHEMA},
     serve::ServeError,
@@ -59,6 +59,8 @@ pub struct Calibration {
     pub runs: usize,
     /// The pool.
     pub pool: Pool,
+    /// What was assumed of the coefficients.
+    pub assumed: Coefficients,
     /// What was left out or assumed, a sentence each.
     pub notes: Vec<String>,
 }
@@ -94,8 +96,12 @@ pub fn calibrate(
     let predictor = Predictor::new(&case, &ran)?;
     evidence.windows.retain(|window| predictor.context(window).is_some());
     let fitted = match evidence.has_times() {
-        true => fit::fit(&parameters(&predictor), &|values| {
-            score::residuals(&predictor, &asked(&predictor, values), &evidence)
+        true => fit::fit(&parameters(&predictor), evidence.alike(), &|values| {
+            let runs = score::drive(&predictor, &asked(&predictor, values), &evidence)?;
+            let (predictor, evidence) = (&predictor, &evidence);
+            Ok(Box::new(move |values| {
+                score::residuals(predictor, &asked(predictor, values), evidence, &runs)
+            }))
         })?,
         false => Fitted::assumed(&parameters(&predictor)),
     };
@@ -118,7 +124,8 @@ pub fn calibrate(
         interval: predictor.pool_interval(),
         fitted: values.pool.filter(|pool| *pool != predictor.pool_tokens()),
     };
-    Ok(Calibration { profile, compared, runs: fitted.runs, pool, notes: evidence.notes })
+    let assumed = predictor.assumed();
+    Ok(Calibration { profile, compared, runs: fitted.runs, pool, assumed, notes: evidence.notes })
 }
 
 /// The values of a fit; what it leaves out is assumed.
@@ -176,8 +183,10 @@ fn parameters(predictor: &Predictor<'_>) -> Vec<Parameter> {
         Coefficient::KvBandwidth => 0.25,
         Coefficient::Matmul => 0.3,
         Coefficient::Step | Coefficient::Link => 0.5,
-        Coefficient::Attention | Coefficient::Experts | Coefficient::Collective => 0.7,
-        Coefficient::Request => 1.5,
+        Coefficient::Request
+        | Coefficient::Attention
+        | Coefficient::Experts
+        | Coefficient::Collective => 0.7,
     };
     let assumed = predictor.assumed();
     let parameter = |which| Parameter {

@@ -14,21 +14,29 @@ use plimsoll_replay::{
 /// Passes of a recording whose work its records tell: those of decode, and prefills of one request. A
 /// measured time wins over the model's.
 pub(crate) fn of(log: &Log) -> Vec<PassTime> {
-    log.records.iter().filter_map(pass).filter(|pass| pass.elapsed.0 > 0).collect()
+    let started = log.records.iter().find(|record| record.kind == "serving_started");
+    let of_start = |name| started.and_then(|record| count(record, name));
+    let page = of_start("block_size").or_else(|| of_start("page_size")).unwrap_or(1);
+    let passes = log.records.iter().filter_map(|record| pass(record, page));
+    passes.filter(|pass| pass.elapsed.0 > 0).collect()
 }
 
-fn pass(record: &Record) -> Option<PassTime> {
-    let count = |name: &str| match record.fields.get(name) {
+fn count(record: &Record, name: &str) -> Option<u64> {
+    match record.fields.get(name) {
         Some(FieldValue::Unsigned(n)) => Some(*n),
         _ => None,
-    };
+    }
+}
+
+fn pass(record: &Record, page: u64) -> Option<PassTime> {
+    let count = |name| count(record, name);
     let elapsed = || count("elapsed_real_ns").or_else(|| count("elapsed_ns"));
     let requests = count("requests")?;
     match record.kind.as_str() {
         "decode_run" => {
             let steps = count("steps").filter(|steps| *steps > 0)?;
-            // Slots are counted for a page at least, so the tokens that are read are at most these.
-            let held = count("used_tokens")?;
+            // The last page of a request is half full on the mean.
+            let held = count("used_tokens")?.saturating_sub(requests * page.saturating_sub(1) / 2);
             let middle = held.saturating_sub(requests * (steps - 1) / 2);
             let shape = decode(requests, middle);
             Some(PassTime { shape, elapsed: Nanos(elapsed()? / steps) })

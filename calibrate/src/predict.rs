@@ -1,6 +1,10 @@
 //! A case asked for its times under given coefficients.
 
-use crate::{CalibrateError, drive, memory, passes};
+use crate::{
+    CalibrateError,
+    drive::{self, Driven, Times},
+    memory, passes,
+};
 use plimsoll_core::{
     estimate::{
         Figure,
@@ -121,7 +125,7 @@ impl<'a> Predictor<'a> {
         values: &Asked,
         requests: &[Request],
         until: usize,
-    ) -> Result<Vec<drive::Times>, CalibrateError> {
+    ) -> Result<Driven, CalibrateError> {
         let schedulers = match values.pool.filter(|pool| *pool != self.pool) {
             None => self.schedulers(self.case, self.ran)?,
             Some(pool) => {
@@ -201,23 +205,7 @@ impl<'a> Predictor<'a> {
         requests: &[Request],
         until: usize,
     ) -> Result<Vec<Predicted>, CalibrateError> {
-        let times = self.times(values, requests, until)?;
-        let each = |(request, times): (&Request, drive::Times)| {
-            let from = match request.queued {
-                Some(_) => times.taken,
-                None => request.arrival,
-            };
-            let since = |at: Nanos, from: Nanos| Nanos(at.0.saturating_sub(from.0));
-            let gaps = request.output.saturating_sub(1);
-            let both = times.first.zip(times.last).filter(|_| gaps > 0);
-            Predicted {
-                // A request that the run did not get to is not answered.
-                ttft: times.first.map(|first| since(first, from)),
-                tpot: both.map(|(first, last)| Nanos(since(last, first).0 / gaps)),
-                latency: times.last.map(|last| since(last, from)),
-            }
-        };
-        Ok(requests.iter().zip(times).map(each).collect())
+        Ok(predicted(requests, &self.times(values, requests, until)?.times))
     }
 
     /// Tokens that a window's requests hold.
@@ -233,4 +221,25 @@ impl<'a> Predictor<'a> {
         let context = self.context(window).unwrap_or(window.running);
         passes::decode(window.running.round() as u64, context.round() as u64)
     }
+}
+
+/// Times of requests, counted as the measurement counts.
+#[must_use]
+pub fn predicted(requests: &[Request], times: &[Times]) -> Vec<Predicted> {
+    let each = |(request, times): (&Request, &Times)| {
+        let from = match request.queued {
+            Some(_) => times.taken,
+            None => request.arrival,
+        };
+        let since = |at: Nanos, from: Nanos| Nanos(at.0.saturating_sub(from.0));
+        let gaps = request.output.saturating_sub(1);
+        let both = times.first.zip(times.last).filter(|_| gaps > 0);
+        Predicted {
+            // A request that the run did not get to is not answered.
+            ttft: times.first.map(|first| since(first, from)),
+            tpot: both.map(|(first, last)| Nanos(since(last, first).0 / gaps)),
+            latency: times.last.map(|last| since(last, from)),
+        }
+    };
+    requests.iter().zip(times).map(each).collect()
 }

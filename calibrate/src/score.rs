@@ -2,8 +2,9 @@
 
 use crate::{
     CalibrateError, Evidence, Predictor,
+    drive::Driven,
     evidence::{PassTime, Sample},
-    predict::{Asked, Compared, Predicted},
+    predict::{Asked, Compared, Predicted, predicted},
 };
 use plimsoll_core::units::Nanos;
 use plimsoll_ingest::measured::{Request, Window};
@@ -18,16 +19,28 @@ const OF_WINDOW: f64 = 0.05;
 /// Most passes that are fitted: more of them say the same.
 const MOST_PASSES: usize = 2000;
 
-/// The residuals of everything that is fitted.
+/// The runs of every file of requests, up to the last request that is fitted.
+pub(crate) fn drive(
+    predictor: &Predictor<'_>,
+    values: &Asked,
+    evidence: &Evidence,
+) -> Result<Vec<Driven>, CalibrateError> {
+    let run = |sample: &Sample| predictor.times(values, &sample.requests, sample.fitted);
+    evidence.samples.iter().map(run).collect()
+}
+
+/// The residuals of everything that is fitted, in runs whose passes are what they were.
 pub(crate) fn residuals(
     predictor: &Predictor<'_>,
     values: &Asked,
     evidence: &Evidence,
-) -> Result<Vec<f64>, CalibrateError> {
+    runs: &[Driven],
+) -> Vec<f64> {
     let mut out = Vec::new();
-    for sample in &evidence.samples {
+    let model = predictor.model(&values.rates);
+    for (sample, run) in evidence.samples.iter().zip(runs) {
         let fitted = sample.fitted.min(sample.requests.len());
-        let predicted = predictor.predict(values, &sample.requests, fitted)?;
+        let predicted = predicted(&sample.requests, &run.again(&model));
         for (request, predicted) in sample.requests.iter().zip(predicted).take(fitted) {
             out.push(ratio(predicted.ttft, request.ttft(), SLACK_NANOS) / OF_TTFT);
             if let Some(tpot) = request.tpot() {
@@ -35,7 +48,6 @@ pub(crate) fn residuals(
             }
         }
     }
-    let model = predictor.model(&values.rates);
     let (fitted, _) = halves(&evidence.passes);
     for pass in fitted {
         out.push(ratio(Some(model.step(&pass.shape)), pass.elapsed, 0.0) / OF_PASS);
@@ -44,7 +56,7 @@ pub(crate) fn residuals(
         let step = model.step(&predictor.shape(window));
         out.push(ratio(Some(step), step_of(window), 0.0) / OF_WINDOW);
     }
-    Ok(out)
+    out
 }
 
 /// Logarithm of predicted over measured; what is not answered at all is far off.

@@ -1,5 +1,6 @@
 //! One file a verb.
 
+pub mod calibrate;
 pub mod diagnose;
 pub mod diff;
 pub mod doctor;

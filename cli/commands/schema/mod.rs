@@ -2,6 +2,7 @@
 //! does not apply is null.
 
 mod diagnosis;
+mod profile;
 mod relaunch;
 mod watch;
 
@@ -21,6 +22,7 @@ pub fn schema(args: &SchemaArgs, output: &Output) -> Result<u8, Failure> {
         SchemaOf::Diagnosis => document(diagnosis::diagnosis()),
         SchemaOf::Explain => document(diagnosis::explain()),
         SchemaOf::Run => document(run()),
+        SchemaOf::Profile => document(profile::profile()),
         SchemaOf::Workload => document(workload()),
         SchemaOf::Doctor => document(doctor()),
         SchemaOf::BeforeRelaunch => document(relaunch::before_relaunch()),

@@ -1,3 +1,5 @@
+//! Measured times: every form, what is refused, and the order of what is read.
+
 use super::*;
 use proptest::prelude::*;
 

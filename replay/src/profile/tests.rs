@@ -1,3 +1,5 @@
+//! Profiles: what is read back, what is refused, and how it is said.
+
 use super::*;
 use proptest::prelude::*;
 
