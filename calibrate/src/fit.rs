@@ -5,6 +5,7 @@
 
 use crate::CalibrateError;
 use plimsoll_core::estimate::coefficients::{Bounds, Coefficient};
+use std::rc::Rc;
 
 /// What a fit may move.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -78,15 +79,23 @@ impl Fitted {
 
 /// Width of a difference, in logarithms.
 const WIDTH: f64 = 0.02;
-/// Most steps.
-const MOST_STEPS: usize = 20;
+/// Most steps in one run.
+const MOST_STEPS: usize = 30;
+/// Most runs from which a search goes on.
+const MOST_RUNS: usize = 12;
+/// A run that leads down by less than this share of its cost is not enough to go on with.
+const SLOW: f64 = 0.8;
+/// Width of a difference between runs, in logarithms: over less, jumps of who waits for whom are all that is seen.
+const PROBE: f64 = 0.1;
+/// Times that a way is halved that does not lead down.
+const HALVES: usize = 4;
 /// A coefficient of whose doubt the data leave more than this is not moved by them.
 const UNMOVED: f64 = 0.95;
 /// Longest step of a coefficient, in logarithms.
 const LONGEST: f64 = 0.7;
 
 /// Residuals, each over its own deviation.
-pub type Frozen<'a> = Box<dyn Fn(&[(Unknown, u64)]) -> Vec<f64> + 'a>;
+pub type Frozen<'a> = Rc<dyn Fn(&[(Unknown, u64)]) -> Vec<f64> + 'a>;
 
 /// The residuals near a set of values: who joined which pass stays as it is there, so that they have slopes. At the
 /// values themselves they are the true ones.
@@ -96,8 +105,8 @@ pub type Residuals<'a> = &'a dyn Fn(&[(Unknown, u64)]) -> Result<Frozen<'a>, Cal
 const POOLS: u32 = 8;
 /// Times that the interval between the best pool and its neighbours is halved.
 const HALVINGS: u32 = 2;
-/// Most steps for a pool that is tried.
-const FEW_STEPS: usize = 3;
+/// The same for a pool that is tried.
+const FEW_RUNS: usize = 2;
 
 /// Fits; what the data do not move goes back to what is assumed, and the rest is fitted once more around it. What
 /// is known of each is what is known of it while all are free. Of `alike` residuals one says something new.
@@ -120,7 +129,7 @@ pub fn fit(
         fixed: Vec::new(),
         of,
         runs: 0,
-        most: MOST_STEPS,
+        most: MOST_RUNS,
         alike,
     };
     let mut estimates = Vec::new();
@@ -170,7 +179,7 @@ struct Search<'a> {
     fixed: Vec<(Unknown, u64)>,
     of: Residuals<'a>,
     runs: usize,
-    /// Most steps.
+    /// Most runs from which it goes on.
     most: usize,
     /// Of so many residuals one says something new.
     alike: f64,
@@ -192,14 +201,19 @@ impl<'a> Search<'a> {
         values
     }
 
+    /// A point in a run of its own.
     fn at(&mut self, at: Vec<f64>) -> Result<Point<'a>, CalibrateError> {
-        let values = self.values(&at);
         self.runs += 1;
-        let frozen = (self.of)(&values)?;
-        let residuals: Vec<f64> = frozen(&values).into_iter().map(tempered).collect();
+        let frozen = (self.of)(&self.values(&at))?;
+        Ok(self.beside(&frozen, at))
+    }
+
+    /// A point in the run of another.
+    fn beside(&self, frozen: &Frozen<'a>, at: Vec<f64>) -> Point<'a> {
+        let residuals: Vec<f64> = frozen(&self.values(&at)).into_iter().map(tempered).collect();
         let data: f64 = residuals.iter().map(|r| r * r).sum();
         let doubts: f64 = self.distances(&at).map(|d| d * d).sum();
-        Ok(Point { cost: data + doubts, at, residuals, frozen })
+        Point { cost: data + doubts, at, residuals, frozen: Rc::clone(frozen) }
     }
 
     /// Distances from what is assumed, in deviations.
@@ -224,7 +238,10 @@ impl<'a> Search<'a> {
         if least >= most || residuals(self, least)? == residuals(self, pool.assumed)? {
             return Ok(assumed);
         }
-        self.most = FEW_STEPS;
+        // The rates come near first, as far as the pool lets them.
+        let (rates, _) = self.minimum()?;
+        self.from = rates.iter().map(|rate| rate.log).collect();
+        self.most = FEW_RUNS;
         let (low, high) = (log(least), log(most));
         let mut width = (high - low) / f64::from(POOLS);
         let mut best: Option<(f64, f64, Vec<f64>)> = None;
@@ -244,66 +261,115 @@ impl<'a> Search<'a> {
             width /= 2.0;
             tried = [at - width, at + width].map(|at| at.clamp(low, high)).to_vec();
         }
-        self.most = MOST_STEPS;
+        self.most = MOST_RUNS;
         let found = best.map_or(log(pool.assumed), |best| best.1);
         Ok(Estimate { log: found, deviation: width * 2.0, moved: true, ..assumed })
     }
 
-    /// The minimum with its cost.
+    /// The minimum with its cost: the one of the run as it is, then of the run that this makes, until nothing moves.
     fn minimum(&mut self) -> Result<(Vec<Estimate>, f64), CalibrateError> {
         let mut here = self.at(self.from.clone())?;
-        let mut damping = 1e-2;
-        let mut curvature = self.normal(&here);
+        let mut idle = 0;
         for _ in 0..self.most {
             let before = here.cost;
-            let (better, next) = self.step(here, &curvature, damping)?;
-            here = better;
-            damping = next.clamp(1e-6, 1e2);
-            let gained = before - here.cost;
-            if gained <= 0.0005 * before.max(1.0) {
+            here = self.follow(here)?;
+            if self.most > FEW_RUNS && here.cost > SLOW * before {
+                here = self.probe(here)?;
+            }
+            idle = if here.cost > 0.999 * before { idle + 1 } else { 0 };
+            if idle == 2 {
                 break;
             }
-            curvature = self.normal(&here);
         }
-        if self.most == MOST_STEPS {
-            self.thin(&mut curvature);
-        }
+        let mut curvature = self.normal(&here);
+        self.thin(&mut curvature);
         Ok((self.estimates(&here, &curvature), here.cost))
     }
 
-    /// Tries shorter and shorter steps until one is better; answers the better point and the next damping.
-    fn step(
-        &mut self,
-        here: Point<'a>,
-        curvature: &Normal,
-        mut damping: f64,
-    ) -> Result<(Point<'a>, f64), CalibrateError> {
-        for _ in 0..6 {
-            let mut matrix = curvature.matrix.clone();
-            for (at, row) in matrix.iter_mut().enumerate() {
-                if let Some(diagonal) = row.get_mut(at) {
-                    *diagonal *= 1.0 + damping;
-                }
-            }
-            let right: Vec<f64> = curvature.gradient.iter().map(|g| -g).collect();
-            let step = solve(matrix, right);
-            let moved = here.at.iter().zip(&step).zip(&self.parameters);
-            let at = moved.map(|((at, step), one)| {
-                let bounds = one.which.bounds();
-                let next = at + step.clamp(-LONGEST, LONGEST);
-                next.clamp(log(bounds.least), log(bounds.most))
-            });
-            let there = self.at(at.collect())?;
+    /// Goes to the minimum of the run as it is, or part of the way.
+    fn follow(&mut self, here: Point<'a>) -> Result<Point<'a>, CalibrateError> {
+        let mut goal = self.settle(&here);
+        for _ in 0..HALVES {
+            let there = self.at(goal.clone())?;
             if there.cost < here.cost {
-                return Ok((there, damping / 3.0));
+                return Ok(there);
+            }
+            goal = goal.iter().zip(&here.at).map(|(a, b)| (a + b) / 2.0).collect();
+        }
+        Ok(here)
+    }
+
+    /// A step by differences of whole runs: where who waits for whom decides, a run as it is does not know the way.
+    fn probe(&mut self, here: Point<'a>) -> Result<Point<'a>, CalibrateError> {
+        let mut slopes = Vec::new();
+        for which in 0..here.at.len() {
+            let mut at = here.at.clone();
+            if let Some(one) = at.get_mut(which) {
+                *one += PROBE;
+            }
+            let there = self.at(at)?;
+            slopes.push(slope(&there.residuals, &here.residuals, PROBE));
+        }
+        let normal = self.assemble(&here, &slopes);
+        let mut damping = 1e-2;
+        for _ in 0..HALVES {
+            let there = self.at(self.beyond(&here, &normal, damping))?;
+            if there.cost < here.cost {
+                return Ok(there);
+            }
+            damping *= 10.0;
+        }
+        Ok(here)
+    }
+
+    /// Where a damped step leads.
+    fn beyond(&self, here: &Point<'_>, normal: &Normal, damping: f64) -> Vec<f64> {
+        let mut matrix = normal.matrix.clone();
+        for (at, row) in matrix.iter_mut().enumerate() {
+            if let Some(diagonal) = row.get_mut(at) {
+                *diagonal *= 1.0 + damping;
+            }
+        }
+        let right: Vec<f64> = normal.gradient.iter().map(|g| -g).collect();
+        let step = solve(matrix, right);
+        let moved = here.at.iter().zip(&step).zip(&self.parameters);
+        let at = moved.map(|((at, step), one)| {
+            let bounds = one.which.bounds();
+            let next = at + step.clamp(-LONGEST, LONGEST);
+            next.clamp(log(bounds.least), log(bounds.most))
+        });
+        at.collect()
+    }
+
+    /// The minimum of a run in which everybody stays in the passes that he joined.
+    fn settle(&self, here: &Point<'a>) -> Vec<f64> {
+        let mut at = self.beside(&here.frozen, here.at.clone());
+        let mut damping = 1e-3;
+        for _ in 0..MOST_STEPS {
+            let before = at.cost;
+            (at, damping) = self.step(at, damping);
+            if before - at.cost <= 1e-6 * before {
+                break;
+            }
+        }
+        at.at
+    }
+
+    /// Tries shorter and shorter steps until one is better; answers the better point and the next damping.
+    fn step(&self, here: Point<'a>, mut damping: f64) -> (Point<'a>, f64) {
+        let curvature = self.normal(&here);
+        for _ in 0..8 {
+            let there = self.beside(&here.frozen, self.beyond(&here, &curvature, damping));
+            if there.cost < here.cost {
+                return (there, (damping / 3.0).max(1e-9));
             }
             damping *= 4.0;
         }
-        Ok((here, damping))
+        (here, damping)
     }
 
     /// Curvature and gradient of half the cost.
-    fn normal(&self, here: &Point<'_>) -> Normal {
+    fn normal(&self, here: &Point<'a>) -> Normal {
         let n = here.at.len();
         let mut slopes: Vec<Vec<f64>> = Vec::with_capacity(n);
         for which in 0..n {
@@ -311,10 +377,13 @@ impl<'a> Search<'a> {
             if let Some(one) = at.get_mut(which) {
                 *one += WIDTH;
             }
-            let there = (here.frozen)(&self.values(&at));
-            let pairs = there.into_iter().map(tempered).zip(&here.residuals);
-            slopes.push(pairs.map(|(there, here)| (there - here) / WIDTH).collect());
+            let there = self.beside(&here.frozen, at);
+            slopes.push(slope(&there.residuals, &here.residuals, WIDTH));
         }
+        self.assemble(here, &slopes)
+    }
+
+    fn assemble(&self, here: &Point<'_>, slopes: &[Vec<f64>]) -> Normal {
         let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
         let mut matrix: Vec<Vec<f64>> =
             slopes.iter().map(|a| slopes.iter().map(|b| dot(a, b)).collect()).collect();
@@ -357,6 +426,11 @@ impl<'a> Search<'a> {
         };
         self.parameters.iter().zip(&here.at).enumerate().map(estimate).collect()
     }
+}
+
+/// Slopes of the residuals between two points.
+fn slope(there: &[f64], here: &[f64], width: f64) -> Vec<f64> {
+    there.iter().zip(here).map(|(there, here)| (there - here) / width).collect()
 }
 
 struct Normal {
@@ -432,7 +506,7 @@ mod tests {
             let residual = |n: i32| libm::log(time(f64::from(n)) / truth(f64::from(n))) / 0.01;
             (1..100).map(residual).collect::<Vec<f64>>()
         };
-        let of = |_: &[(Unknown, u64)]| Ok(Box::new(line) as Frozen<'_>);
+        let of = |_: &[(Unknown, u64)]| Ok(Rc::new(line) as Frozen<'_>);
         let fitted = fit(&parameters, 1.0, &of).unwrap();
         let [step, request, matmul] = fitted.estimates[..] else { panic!() };
         assert!(value(step.log).abs_diff(3_000_000) < 6_000, "{step:?}");

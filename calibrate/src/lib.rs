@@ -22,6 +22,7 @@ use plimsoll_replay::{
     serve::ServeError,
     start::{self, Case, CaseError},
 };
+use std::rc::Rc;
 
 /// Why nothing can be fitted.
 #[derive(Debug, thiserror::Error)]
@@ -99,7 +100,7 @@ pub fn calibrate(
         true => fit::fit(&parameters(&predictor), evidence.alike(), &|values| {
             let runs = score::drive(&predictor, &asked(&predictor, values), &evidence)?;
             let (predictor, evidence) = (&predictor, &evidence);
-            Ok(Box::new(move |values| {
+            Ok(Rc::new(move |values| {
                 score::residuals(predictor, &asked(predictor, values), evidence, &runs)
             }))
         })?,
