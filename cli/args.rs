@@ -327,7 +327,7 @@ pub struct ExplainArgs {
 /// `plimsoll run`.
 #[derive(Args, Debug)]
 pub struct RunArgs {
-    /// Scenario files, or folders of them.
+    /// Scenario files, or folders of them; `-` is stdin.
     #[arg(required = true, value_name = "SCENARIO")]
     pub scenarios: Vec<PathBuf>,
     /// Change one value of every file: `engine.flags.mem-fraction-static=0.88`. Repeatable.
@@ -339,7 +339,7 @@ pub struct RunArgs {
     /// Send the requests of this file instead of the scenario's workload. More about it: `--set
     /// workload={trace: {file: FILE, speedup: 2}}`.
     #[arg(long, value_name = "FILE", conflicts_with = "bench")]
-    pub trace: Option<PathBuf>,
+    pub workload: Option<PathBuf>,
     /// Send what this benchmark command of SGLang or vLLM would send, instead of the scenario's workload.
     #[arg(long, value_name = "COMMAND")]
     pub bench: Option<String>,
@@ -381,6 +381,9 @@ pub struct RunArgs {
     /// `--record` keeps them, and `replay` makes the same decisions without the device.
     #[arg(long, value_enum, default_value = "declared")]
     pub observe: Observe,
+    /// Write the results as JUnit XML too, for CI systems: a suite a folder, a case a file.
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
     /// Scenarios that run at the same time.
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub threads: u16,
@@ -407,6 +410,13 @@ pub struct ViewArgs {
     /// Write the timeline as an SVG file.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
+    /// Write one HTML page that shows the run and its failure, to open in any browser without network.
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+    /// Write a trace of the run for Perfetto or chrome://tracing. To send the requests of a file, use
+    /// --workload.
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
     /// Who held what at a moment: a step's number, `ready`, `crash` or `end`.
     #[arg(long, value_name = "WHEN")]
     pub at: Option<Moment>,

@@ -5,6 +5,7 @@ pub mod diagnosis;
 pub mod explain;
 pub mod figures;
 pub mod json;
+pub mod junit;
 pub mod ledger;
 pub mod life;
 pub mod metrics;

@@ -141,6 +141,8 @@ pub struct RunOptions<'a> {
     pub kept: Kept,
     /// Whether quiet stretches of decode are skipped; the log is the same.
     pub pace: Pace,
+    /// Sees every record as it is written: a view of a run that needs no log in memory.
+    pub tap: Option<&'a mut dyn FnMut(&Record)>,
     /// Asked again and again: whether the user wants the run to end.
     pub interrupted: &'a dyn Fn() -> bool,
 }
@@ -158,6 +160,7 @@ impl Default for RunOptions<'_> {
             kept: Kept::default(),
             pace: Pace::default(),
             engine_log: false,
+            tap: None,
             interrupted: &|| false,
         }
     }
@@ -232,6 +235,7 @@ pub fn run_with(
         profile: assembled.case.facts.profile.as_ref().map(|profile| profile.sha256.clone()),
     };
     let mut sink = RunSink::new(&scenario, &imports, options.record, how)?;
+    sink.tap = options.tap;
     let make = |spec: &MachineSpec| -> Result<Machine, CaseError> {
         let machine = (options.machine)(spec)?;
         match options.readings {
@@ -338,6 +342,7 @@ struct RunSink<'a> {
     /// The records that are kept of a log that is not kept whole.
     ends: Vec<Record>,
     failed: Option<WireError>,
+    tap: Option<&'a mut dyn FnMut(&Record)>,
 }
 
 impl<'a> RunSink<'a> {
@@ -372,7 +377,7 @@ impl<'a> RunSink<'a> {
         }
         let kept = (how.kept == Kept::Whole).then(Vec::new);
         let log = LogWriter::new(Tee { kept, file }, &header)?;
-        Ok(Self { log, header, how, ends: Vec::new(), failed: None })
+        Ok(Self { log, header, how, ends: Vec::new(), failed: None, tap: None })
     }
 
     fn keep(&mut self, written: Result<(), WireError>) {
@@ -385,6 +390,9 @@ impl<'a> RunSink<'a> {
     fn push_observed(&mut self) {
         let observed = std::mem::take(&mut *self.how.observed.borrow_mut());
         for record in observed {
+            if let Some(tap) = &mut self.tap {
+                tap(&record);
+            }
             let written = self.log.push(record).map(|_| ());
             self.keep(written);
         }
@@ -412,8 +420,15 @@ impl DecisionSink for RunSink<'_> {
             return;
         }
         self.push_observed();
-        if self.how.kept == Kept::Ends && !ROUTINE.contains(&record.kind) {
-            self.ends.push(wire_record(&record));
+        let at_ends = self.how.kept == Kept::Ends && !ROUTINE.contains(&record.kind);
+        if at_ends || self.tap.is_some() {
+            let wire = wire_record(&record);
+            if let Some(tap) = &mut self.tap {
+                tap(&wire);
+            }
+            if at_ends {
+                self.ends.push(wire);
+            }
         }
         let written = self.log.push_decision(&record);
         self.keep(written);

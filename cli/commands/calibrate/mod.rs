@@ -6,7 +6,7 @@ use super::plan::places;
 use crate::{
     args::Format,
     exit::{self, Failure},
-    output::{self, Output},
+    output::Output,
     render,
 };
 use options::CalibrateArgs;
@@ -42,7 +42,7 @@ pub fn calibrate(args: &CalibrateArgs, format: Format, output: &Output) -> Resul
         Format::Md => render::calibrate::markdown(&fitted),
     })?;
     if format != Format::Human {
-        fitted.notes.iter().for_each(|note| output::note(&format!("note: {note}")));
+        fitted.notes.iter().for_each(|note| output.note(&format!("note: {note}")));
     }
     Ok(exit::OK)
 }

@@ -69,8 +69,9 @@ fn live_telling(
         if life.end.is_err() {
             return life;
         }
-        // Idle with everything processed is idle for ever.
-        if turn >= last && (life.scheduler.is_done() || idle > 4) {
+        // Idle with everything processed is idle for ever; one such turn, for the engine's own check of its
+        // memory then.
+        if turn >= last && ((life.scheduler.is_done() && idle > 0) || idle > 4) {
             break;
         }
     }
