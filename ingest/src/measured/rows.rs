@@ -140,7 +140,7 @@ fn short(value: &Value) -> String {
 fn one_clock(raws: &[Raw], notes: &mut Vec<String>) -> Result<Vec<Request>, MeasuredError> {
     let taken = |raw: &Raw| raw.queued.unwrap_or(raw.first) - raw.arrival;
     let least = raws.iter().map(taken).fold(f64::INFINITY, f64::min);
-    let apart = least.is_finite() && (least < 0.0 || least > APART);
+    let apart = least.is_finite() && !(0.0..=APART).contains(&least);
     let shift = if apart { least } else { 0.0 };
     if apart {
         notes.push(
