@@ -41,6 +41,7 @@ fn answer(cli: Cli, output: &Output) -> u8 {
         Verb::Diagnose(args) => commands::diagnose::diagnose(&args, format, output),
         Verb::Explain(args) => commands::explain::explain(&args, format, output),
         Verb::Run(args) => commands::run::run(&args, format, output),
+        Verb::Sweep(args) => commands::sweep::sweep(&args, format, output),
         Verb::Replay(args) => commands::replay::replay(&args, format, output),
         Verb::Diff(args) => commands::diff::diff(&args, format, output),
         Verb::Calibrate(args) => commands::calibrate::calibrate(&args, format, output),

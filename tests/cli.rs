@@ -15,6 +15,7 @@ mod plans;
 mod relaunch;
 mod schema_check;
 mod show;
+mod sweep;
 mod verbs;
 mod watch;
 mod workload;

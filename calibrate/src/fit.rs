@@ -87,6 +87,9 @@ const MOST_RUNS: usize = 12;
 const SLOW: f64 = 0.8;
 /// Width of a difference between runs, in logarithms: over less, jumps of who waits for whom are all that is seen.
 const PROBE: f64 = 0.1;
+/// Speeds of the devices from which a search begins, over what is assumed, and most runs of each.
+const SPEEDS: [f64; 3] = [1.0, 0.75, 1.35];
+const SOME_RUNS: usize = 5;
 /// Times that a way is halved that does not lead down.
 const HALVES: usize = 4;
 /// A coefficient of whose doubt the data leave more than this is not moved by them.
@@ -138,6 +141,7 @@ pub fn fit(
         search.fixed = vec![(pool.which, value(estimate.log))];
         estimates.push(estimate);
     }
+    search.from = search.start()?;
     let (found, _) = search.minimum()?;
     let stays = |one: &Parameter| found.iter().any(|e| e.which == one.which && !e.moved);
     let (stay, go): (Vec<Parameter>, Vec<Parameter>) = rates.into_iter().partition(stays);
@@ -264,6 +268,31 @@ impl<'a> Search<'a> {
         self.most = MOST_RUNS;
         let found = best.map_or(log(pool.assumed), |best| best.1);
         Ok(Estimate { log: found, deviation: width * 2.0, moved: true, ..assumed })
+    }
+
+    /// Where to begin: from what is assumed, or from a slower or faster device, for a server that keeps up and one
+    /// that does not are two valleys.
+    fn start(&mut self) -> Result<Vec<f64>, CalibrateError> {
+        let (from, most) = (self.from.clone(), self.most);
+        self.most = SOME_RUNS;
+        let mut best: Option<(f64, Vec<f64>)> = None;
+        for speed in SPEEDS {
+            let share = |one: &Parameter| match one.which {
+                Unknown::Rate(which) => which.is_share() && which != Coefficient::WeightBandwidth,
+                Unknown::Pool { .. } => false,
+            };
+            let begin = from.iter().zip(&self.parameters);
+            let shifted = |(at, one): (&f64, &Parameter)| {
+                if share(one) { at + libm::log(speed) } else { *at }
+            };
+            self.from = begin.map(shifted).collect();
+            let (found, cost) = self.minimum()?;
+            if best.as_ref().is_none_or(|best| cost < best.0) {
+                best = Some((cost, found.iter().map(|one| one.log).collect()));
+            }
+        }
+        self.most = most;
+        Ok(best.map_or(from, |best| best.1))
     }
 
     /// The minimum with its cost: the one of the run as it is, then of the run that this makes, until nothing moves.

@@ -1,6 +1,7 @@
 //! One file a verb.
 
 pub mod calibrate;
+pub mod changes;
 pub mod diagnose;
 pub mod diff;
 pub mod doctor;
@@ -10,9 +11,11 @@ pub mod junit;
 pub mod plan;
 pub mod replay;
 pub mod run;
+mod run_seeds;
 pub mod schema;
 pub mod show;
 pub mod source;
+pub mod sweep;
 pub mod views;
 pub mod watch;
 pub mod workload;

@@ -17,7 +17,6 @@ use crate::{
 use plimsoll_core::{backend::BackendError, engine::serving::Pace, sched::LogDetail};
 use plimsoll_replay::{
     folder,
-    problem::{Problem, Problems},
     record::Record,
     run::{Kept, Recording, RunError, RunOptions, ScenarioRun, run_with},
     scenario::Override,
@@ -45,7 +44,10 @@ pub fn run(args: &RunArgs, format: Format, output: &Output) -> Result<u8, Failur
             "--engine-log - and --format both write to stdout: name a file for one of them",
         ));
     }
-    let overrides = overrides(args)?;
+    if let Some(seeds) = &args.seeds {
+        return super::run_seeds::run(args, seeds, format, output);
+    }
+    let overrides = args.overrides()?;
     let (files, broken_folders) = files(&args.scenarios);
     let single = [
         ("--record", &args.record),
@@ -127,7 +129,7 @@ fn supported(args: &RunArgs) -> Result<(), Failure> {
              --backend host or --backend cuda",
         ));
     }
-    if args.backend != BackendName::Sim && args.threads > 1 {
+    if args.backend != BackendName::Sim && args.threads.unwrap_or(1) > 1 {
         return Err(Failure::input(
             "a real machine runs one scenario at a time: leave out --threads",
         ));
@@ -161,7 +163,7 @@ fn all(
     };
     thread::scope(|scope| {
         // This thread works too.
-        for _ in 1..usize::from(args.threads).min(files.len()) {
+        for _ in 1..usize::from(args.threads.unwrap_or(1)).min(files.len()) {
             scope.spawn(work);
         }
         work();
@@ -217,6 +219,7 @@ fn one(
             pace,
             engine_log,
             strict_input: args.strict_input,
+            traces: None,
             tap: if see { Some(&mut tap) } else { None },
             interrupted,
         };
@@ -230,50 +233,8 @@ fn create(path: &Path) -> Result<LineWriter<File>, Failure> {
     Ok(LineWriter::new(File::create(path).map_err(cannot)?))
 }
 
-/// What is set, with the workload that replaces the scenario's: a recording then has all of it.
-fn all_of_set(args: &RunArgs) -> Result<Vec<String>, Failure> {
-    let mut set = args.set.clone();
-    let quoted = |text: &str| serde_json::Value::from(text).to_string();
-    if let Some(file) = &args.workload {
-        let cannot = |error| Failure::input(format!("cannot read `{}`: {error}", file.display()));
-        let file = fs::canonicalize(file).map_err(cannot)?;
-        let file = quoted(&file.display().to_string());
-        set.push(format!("workload={{trace: {{file: {file}}}}}"));
-    }
-    if let Some(file) = &args.profile {
-        let cannot = |error| Failure::input(format!("--profile {}: {error}", file.display()));
-        let file = fs::canonicalize(file).map_err(cannot)?;
-        set.push(format!("machine.profile={}", quoted(&file.display().to_string())));
-    }
-    if let Some(command) = &args.bench {
-        set.push(format!("workload={{bench: {}}}", quoted(command)));
-    }
-    Ok(set)
-}
-
-/// What changes in every file: `--set`, and `--slo` as keys of `slo`.
-fn overrides(args: &RunArgs) -> Result<Vec<Override>, Failure> {
-    let parsed = |flag: &str, text: &str| {
-        text.parse().map_err(|problem: Box<Problem>| {
-            Failure::input(Problems::new(flag, text, vec![*problem]).render())
-        })
-    };
-    let mut all = Vec::new();
-    for text in &all_of_set(args)? {
-        all.push(parsed("--set", text)?);
-    }
-    for limit in &args.slo {
-        if !limit.contains('=') {
-            let form = "`ttft=2s,tpot=50ms,e2e=30s`, each or some";
-            return Err(Failure::input(format!("--slo: `{limit}` has no `=`; allowed: {form}")));
-        }
-        all.push(parsed("--slo", &format!("slo.{}", limit.trim()))?);
-    }
-    Ok(all)
-}
-
 /// The files, and the folders that hold none.
-fn files(paths: &[PathBuf]) -> (Vec<PathBuf>, Vec<(PathBuf, Fate)>) {
+pub(super) fn files(paths: &[PathBuf]) -> (Vec<PathBuf>, Vec<(PathBuf, Fate)>) {
     let (mut files, mut broken) = (Vec::new(), Vec::new());
     for path in paths {
         if !path.is_dir() {

@@ -8,7 +8,7 @@ use plimsoll_replay::{
 use std::{
     fs,
     io::{self, Read as _},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 /// What stdin is called in messages. It has no folder: what it names is looked for from the current one.
@@ -51,6 +51,20 @@ impl<'a> Source<'a> {
     pub fn text(&self) -> io::Result<String> {
         self.text.clone().map_or_else(|| fs::read_to_string(self.path), Ok)
     }
+}
+
+/// The text of a file, or stdin's, and what stands for it in messages and as the place from which models are
+/// found.
+///
+/// # Errors
+///
+/// It cannot be read.
+pub fn text_of(path: &Path, output: &Output) -> Result<(PathBuf, String), Failure> {
+    let place = if path == Path::new("-") { Path::new(STDIN) } else { path };
+    let text = if place == path { fs::read_to_string(path) } else { stdin(output) };
+    let cannot = |error| format!("error: cannot read {}: {error}", place.display());
+    let text = text.map_err(|error| Failure::input(cannot(error)))?;
+    Ok((place.to_path_buf(), text))
 }
 
 /// Stdin, up to one byte more than is parsed: the parser then says what is too large.

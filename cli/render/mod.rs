@@ -12,6 +12,7 @@ pub mod metrics;
 pub mod plan;
 pub mod relaunch;
 pub mod run;
+pub mod sweep;
 pub mod table;
 pub mod text;
 pub mod watch;

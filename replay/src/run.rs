@@ -13,7 +13,7 @@ use crate::{
     start::{self, CaseError, Machine, MakeMachine, Ran, Readings},
     start_death,
     wire::{Closing, Log, LogWriter, WireError},
-    workload::{Told, TraceError},
+    workload::{Told, TraceError, TraceStore},
 };
 use plimsoll_backend_sim::MachineSpec;
 use plimsoll_core::{
@@ -141,6 +141,8 @@ pub struct RunOptions<'a> {
     pub kept: Kept,
     /// Whether quiet stretches of decode are skipped; the log is the same.
     pub pace: Pace,
+    /// Where recorded workloads are kept that several runs share.
+    pub traces: Option<&'a TraceStore>,
     /// Sees every record as it is written: a view of a run that needs no log in memory.
     pub tap: Option<&'a mut dyn FnMut(&Record)>,
     /// Asked again and again: whether the user wants the run to end.
@@ -160,6 +162,7 @@ impl Default for RunOptions<'_> {
             kept: Kept::default(),
             pace: Pace::default(),
             engine_log: false,
+            traces: None,
             tap: None,
             interrupted: &|| false,
         }
@@ -224,7 +227,10 @@ pub fn run_with(
     options: RunOptions<'_>,
 ) -> Result<ScenarioRun, RunError> {
     let assembled = assemble::of_scenario(&scenario, file)?;
-    let traces = scenario.traces(file, options.strict_input)?;
+    let traces = match options.traces {
+        Some(store) => store.traces(&scenario, file, options.strict_input)?,
+        None => scenario.traces(file, options.strict_input)?,
+    };
     let imports: Vec<Told> = traces.iter().map(|trace| trace.told.clone()).collect();
     let queue = Queue::default();
     let how = How {

@@ -4,6 +4,7 @@
 mod diagnosis;
 mod profile;
 mod relaunch;
+mod sweep;
 mod watch;
 
 use crate::{
@@ -23,6 +24,8 @@ pub fn schema(args: &SchemaArgs, output: &Output) -> Result<u8, Failure> {
         SchemaOf::Explain => document(diagnosis::explain()),
         SchemaOf::Run => document(run()),
         SchemaOf::Profile => document(profile::profile()),
+        SchemaOf::Sweep => document(sweep::document()),
+        SchemaOf::SweepRows => document(sweep::line()),
         SchemaOf::Workload => document(workload()),
         SchemaOf::Doctor => document(doctor()),
         SchemaOf::BeforeRelaunch => document(relaunch::before_relaunch()),
