@@ -123,6 +123,10 @@ pub enum Verb {
     Replay(ReplayArgs),
     /// The first difference between two decision logs.
     Diff(DiffArgs),
+    /// Fit the time model and the memory that the rules do not predict to what was measured, and write a
+    /// profile.
+    #[command(after_help = crate::commands::calibrate::options::EXAMPLES)]
+    Calibrate(crate::commands::calibrate::options::CalibrateArgs),
     /// What a workload is like, without running it: a trace, a preset, a benchmark command, or the workload of
     /// a scenario.
     #[command(after_help = WORKLOAD_EXAMPLES)]
@@ -237,6 +241,9 @@ pub struct MeasuredArgs {
     /// Take the start-up figures of a server log instead.
     #[arg(long, value_name = "FILE")]
     pub from_log: Option<PathBuf>,
+    /// Take what `calibrate` wrote of this device; flags and a log win over it.
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
 }
 
 /// Which engine.
@@ -526,6 +533,8 @@ pub enum SchemaOf {
     Explain,
     /// The JSON of `run`.
     Run,
+    /// A profile, as `calibrate` writes it.
+    Profile,
     /// The JSON of `sweep`.
     Sweep,
     /// A line of a file of rows of `sweep`.

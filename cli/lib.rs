@@ -44,6 +44,7 @@ fn answer(cli: Cli, output: &Output) -> u8 {
         Verb::Sweep(args) => commands::sweep::sweep(&args, format, output),
         Verb::Replay(args) => commands::replay::replay(&args, format, output),
         Verb::Diff(args) => commands::diff::diff(&args, format, output),
+        Verb::Calibrate(args) => commands::calibrate::calibrate(&args, format, output),
         Verb::Workload(args) => commands::workload::workload(&args, format, output),
         Verb::Watch(args) => commands::watch::watch(&args, format, output),
         Verb::Doctor(args) => commands::doctor::doctor(&args, format, output),

@@ -2,6 +2,7 @@
 //!
 //! The environment is empty and no `nvidia-smi` can be found, so that every machine shows the same.
 
+mod calibrate;
 mod diagnose;
 mod docs;
 mod errors;

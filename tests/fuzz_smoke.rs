@@ -66,11 +66,13 @@ smoke_tests!(
     launch_argv,
     launch_config,
     launch_text,
+    measured_times,
     memory_snapshot,
     model_config,
     model_entry,
     nvidia_smi,
     plan,
+    profile,
     safetensors,
     scenario,
     server_log,
@@ -105,6 +107,18 @@ fn seeds_are_accepted_by_their_readers() {
     };
     for seed in (target("memory_snapshot").unwrap().seeds)() {
         assert!(!snapshot::from_bytes(&seed).unwrap().segments.is_empty());
+    }
+    for seed in (target("measured_times").unwrap().seeds)() {
+        use plimsoll_ingest::measured;
+        let text = String::from_utf8(seed).unwrap();
+        assert!(
+            measured::requests(&text).is_ok() || !measured::windows(&text).is_empty(),
+            "{text}"
+        );
+    }
+    for seed in (target("profile").unwrap().seeds)() {
+        let text = String::from_utf8(seed).unwrap();
+        plimsoll_replay::profile::Profile::parse("seed", &text).unwrap();
     }
     for seed in (target("workload_trace").unwrap().seeds)() {
         let from = seed.windows(3).position(|three| three == b"%%\n").map_or(0, |at| at + 3);

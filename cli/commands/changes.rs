@@ -21,6 +21,9 @@ pub struct ChangeArgs {
     /// Send what this benchmark command of SGLang or vLLM would send, instead of the scenario's workload.
     #[arg(long, value_name = "COMMAND")]
     pub bench: Option<String>,
+    /// Times and memory by a profile that `calibrate` wrote, in place of the scenario's.
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
     /// Limits that a good answer keeps, for goodput: `ttft=2s,tpot=50ms,e2e=30s`, each or some. They replace
     /// those of the file.
     #[arg(long, value_name = "LIMITS", value_delimiter = ',')]
@@ -46,6 +49,11 @@ impl ChangeArgs {
         }
         if let Some(command) = &self.bench {
             set.push(format!("workload={{bench: {}}}", quoted(command)));
+        }
+        if let Some(file) = &self.profile {
+            let cannot = |error| Failure::input(format!("--profile {}: {error}", file.display()));
+            let file = fs::canonicalize(file).map_err(cannot)?;
+            set.push(format!("machine.profile={}", quoted(&file.display().to_string())));
         }
         for limit in &self.slo {
             if !limit.contains('=') {

@@ -1,5 +1,6 @@
 //! One file a verb.
 
+pub mod calibrate;
 pub mod changes;
 pub mod diagnose;
 pub mod diff;

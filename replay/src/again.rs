@@ -7,8 +7,8 @@ use crate::{
     problem::{Problem, Problems},
     record::{DigestScope, FieldValue, Record},
     run::{
-        DETAIL_SLOTS, OBSERVE, OBSERVED, Recording, RunError, RunOptions, ScenarioRun, TRACES,
-        run_with,
+        DETAIL_SLOTS, OBSERVE, OBSERVED, PROFILE, Recording, RunError, RunOptions, ScenarioRun,
+        TRACES, run_with,
     },
     scenario::{Override, Scenario},
     start::{self, CaseError, Machine, Readings},
@@ -39,6 +39,9 @@ pub enum AgainError {
         "a file of the workload is not what it was when the run was recorded (its SHA-256 differs)"
     )]
     OtherTrace,
+    /// The profile is not the file that it was.
+    #[error("the profile is not what it was when the run was recorded (its SHA-256 differs)")]
+    OtherProfile,
 }
 
 /// How far a recording goes.
@@ -202,9 +205,11 @@ fn run_again(log: &Log, enough: u64) -> Result<ScenarioRun, AgainError> {
         ..RunOptions::default()
     };
     let run = run_with(scenario, &file, options)?;
-    match log.header.get(TRACES) == run.log.header.get(TRACES) {
-        true => Ok(run),
-        false => Err(AgainError::OtherTrace),
+    let same = |field: &str| log.header.get(field) == run.log.header.get(field);
+    match (same(TRACES), same(PROFILE)) {
+        (true, true) => Ok(run),
+        (false, _) => Err(AgainError::OtherTrace),
+        (true, false) => Err(AgainError::OtherProfile),
     }
 }
 

@@ -91,6 +91,12 @@ impl Stream {
     }
 }
 
+/// SHA-256 of some bytes, as hex digits.
+#[must_use]
+pub fn hex_of(bytes: &[u8]) -> String {
+    hex(Sha256::new().chain_update(bytes))
+}
+
 pub(crate) fn hex(hash: Sha256) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let bytes = hash.finalize();

@@ -18,6 +18,7 @@ pub mod outcome;
 pub mod path;
 pub mod plan;
 pub mod problem;
+pub mod profile;
 pub mod record;
 pub mod run;
 pub mod scenario;

@@ -120,6 +120,9 @@ pub const DETAIL_SLOTS: &str = "slots";
 /// Field of the header with the hashes of the workload's files.
 pub(crate) const TRACES: &str = "trace_sha256";
 
+/// Field of the header with the hash of the profile.
+pub(crate) const PROFILE: &str = "profile_sha256";
+
 /// How a scenario is run.
 pub struct RunOptions<'a> {
     /// Builds the machine.
@@ -235,6 +238,7 @@ pub fn run_with(
         kept: options.kept,
         readings: options.readings,
         observed: queue.clone(),
+        profile: assembled.case.facts.profile.as_ref().map(|profile| profile.sha256.clone()),
     };
     let mut sink = RunSink::new(&scenario, &imports, options.record, how)?;
     sink.tap = options.tap;
@@ -332,6 +336,8 @@ struct How {
     readings: Readings,
     /// What was observed since the last decision.
     observed: Queue,
+    /// Hash of the profile that times rest on.
+    profile: Option<String>,
 }
 
 /// Decisions on their way into the log; the first failure is kept until the end.
@@ -358,6 +364,9 @@ impl<'a> RunSink<'a> {
         if !imports.is_empty() {
             let hashes: Vec<String> = imports.iter().map(|told| told.sha256.clone()).collect();
             header.push(DigestScope::Decisions, TRACES, hashes);
+        }
+        if let Some(profile) = &how.profile {
+            header.push(DigestScope::Decisions, PROFILE, profile.as_str());
         }
         if how.detail == LogDetail::Slots {
             header.push(DigestScope::Decisions, "detail", DETAIL_SLOTS);

@@ -67,6 +67,15 @@ pub fn parse(text: &str) -> Result<Parsed, Box<Problem>> {
     }
 }
 
+/// The text of a value, as YAML.
+///
+/// # Errors
+///
+/// A value that YAML cannot hold, in words.
+pub(crate) fn write(value: &impl serde::Serialize) -> Result<String, String> {
+    serde_yaml::to_string(value).map_err(|error| error.to_string())
+}
+
 /// Where the key or value of `path` stands in `text`, or the nearest place above it that exists.
 #[must_use]
 pub fn locate(text: &str, path: &KeyPath, part: Part) -> Position {

@@ -45,8 +45,13 @@ fn renewed(text: &str) -> (String, usize) {
 
 #[test]
 fn examples_are_what_the_binary_prints() {
-    let pages =
-        [("docs/cli.md", 5), ("docs/diagnose.md", 4), ("docs/watch.md", 1), ("README.md", 3)];
+    let pages = [
+        ("docs/cli.md", 5),
+        ("docs/diagnose.md", 4),
+        ("docs/watch.md", 1),
+        ("docs/calibrate.md", 1),
+        ("README.md", 3),
+    ];
     for (page, least) in pages {
         let path = root().join(page);
         let text = fs::read_to_string(&path).expect(page);
@@ -71,6 +76,7 @@ fn every_key_verb_and_flag_is_named() {
         "diagnosis",
         "explain",
         "run",
+        "profile",
         "sweep",
         "workload",
         "replay",
@@ -88,6 +94,7 @@ fn every_key_verb_and_flag_is_named() {
         "diagnose",
         "explain",
         "run",
+        "calibrate",
         "sweep",
         "workload",
         "replay",
@@ -111,5 +118,5 @@ fn every_key_verb_and_flag_is_named() {
 
 /// Flags of engines in the examples of a help text.
 fn help_example(flag: &str) -> bool {
-    ["config", "previous", "random-input-len", "request-rate"].contains(&flag)
+    ["config", "previous", "random-input-len", "request-rate", "max-model-len"].contains(&flag)
 }

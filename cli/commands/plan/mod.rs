@@ -23,7 +23,8 @@ use plimsoll_core::device::DeviceProfile;
 use plimsoll_ingest::launch::Launch;
 use plimsoll_replay::{
     assemble::{
-        AssembleErrorKind, ModelAsk, Places, case_launch, find_device, find_model, ranks_of,
+        AssembleErrorKind, ModelAsk, Places, apply_profile, case_launch, find_device, find_model,
+        ranks_of,
     },
     plan::{AtFraction, Level, Plan, plan as plan_case},
     start::{CapacityReading, Case},
@@ -121,7 +122,7 @@ fn case(
     }
     let model = find_model(&ask, &launch.engine, &places())
         .map_err(|error| Failure::input(format!("{error}{}", ways_to_a_model(error.kind))))?;
-    Ok(Case {
+    let mut case = Case {
         launch: case_launch(&launch.engine),
         model,
         device: device.clone(),
@@ -129,7 +130,12 @@ fn case(
         ranks: ranks_of(&launch.engine),
         facts: measured.facts.clone(),
         tenants: Vec::new(),
-    })
+    };
+    if let Some(file) = &args.measured.profile {
+        let shown = file.display().to_string();
+        apply_profile(&shown, file, &mut case).map_err(Failure::input)?;
+    }
+    Ok(case)
 }
 
 /// What else can be given for a model that is not found.

@@ -2,6 +2,7 @@
 //! does not apply is null.
 
 mod diagnosis;
+mod profile;
 mod relaunch;
 mod sweep;
 mod watch;
@@ -22,6 +23,7 @@ pub fn schema(args: &SchemaArgs, output: &Output) -> Result<u8, Failure> {
         SchemaOf::Diagnosis => document(diagnosis::diagnosis()),
         SchemaOf::Explain => document(diagnosis::explain()),
         SchemaOf::Run => document(run()),
+        SchemaOf::Profile => document(profile::profile()),
         SchemaOf::Sweep => document(sweep::document()),
         SchemaOf::SweepRows => document(sweep::line()),
         SchemaOf::Workload => document(workload()),

@@ -158,7 +158,7 @@ pub struct AnswerArgs {
     #[arg(long)]
     pub pareto: bool,
     /// What is weighed: `throughput`, `ttft_p99`, `crash`, `margin`, or any column of integers; `+` before it:
-    /// more is better, `-`: less is. Default: throughput,ttft_p99,crash.
+    /// more is better, `-`: less is. Default: throughput,ttft_p99,crash,margin.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', allow_hyphen_values = true)]
     pub objectives: Vec<Objective>,
     /// Plot in ASCII alone; also under `NO_COLOR` and where the locale is no UTF-8.

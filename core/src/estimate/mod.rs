@@ -5,6 +5,7 @@
 
 pub mod activation;
 pub mod baseline;
+pub mod coefficients;
 pub mod graphs;
 pub mod logits;
 pub mod moe;

@@ -90,6 +90,8 @@ pub struct TimeModel {
     pub state_bytes_per_request: u64,
     /// Floating-point operations of one token outside attention scores and logits.
     pub flops_per_token: u64,
+    /// Those of them that routed experts take.
+    pub expert_flops_per_token: u64,
     /// Floating-point operations of one pair of tokens in attention, layers that look at all tokens.
     pub flops_per_pair: u64,
     /// Floating-point operations of one row of logits.
@@ -104,6 +106,27 @@ pub struct TimeModel {
     pub link_bytes_per_second: u64,
     /// Launches, latency of collectives and the scheduler: a constant of every step.
     pub overhead: Nanos,
+    /// Rates of each kind of kernel, where a profile says them; else traffic and arithmetic of the whole
+    /// step overlap.
+    pub kernels: Option<KernelRates>,
+}
+
+/// Rates that kinds of kernels reach. Kernels run one after the other: the arithmetic of a matrix product
+/// hides the weights that it reads, and not the KV that attention reads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct KernelRates {
+    /// Weights are read at, bytes per second; 0 counts as 1, here and below.
+    pub weight_bytes_per_second: u64,
+    /// KV and states are read at, bytes per second.
+    pub kv_bytes_per_second: u64,
+    /// Matrix products, operations per second.
+    pub matmul_flops_per_second: u64,
+    /// Matrix products of routed experts.
+    pub expert_flops_per_second: u64,
+    /// Attention scores.
+    pub attention_flops_per_second: u64,
+    /// Each request of a step.
+    pub request: Nanos,
 }
 
 impl TimeModel {
@@ -111,6 +134,16 @@ impl TimeModel {
     /// collectives and the constant do not.
     #[must_use]
     pub fn step(&self, shape: &StepShape) -> Nanos {
+        self.step_beside(shape, 0)
+    }
+
+    /// The same where `others` tokens of other data-parallel ranks visit this rank's experts. Without
+    /// [`KernelRates`] they are not counted.
+    #[must_use]
+    pub fn step_beside(&self, shape: &StepShape, others: u64) -> Nanos {
+        if let Some(rates) = &self.kernels {
+            return self.by_kernel(rates, shape, others);
+        }
         let work = nanos(self.flops(shape), self.flops_per_second);
         let traffic = nanos(self.bytes(shape), self.bytes_per_second);
         let link = product(shape.tokens, self.link_bytes_per_token);
@@ -118,25 +151,62 @@ impl TimeModel {
         Nanos(work.max(traffic).saturating_add(link).saturating_add(self.overhead.0))
     }
 
+    /// Time of a step whose kernels follow one another.
+    fn by_kernel(&self, rates: &KernelRates, shape: &StepShape, others: u64) -> Nanos {
+        let visits = shape.tokens.saturating_add(others);
+        let dense = self.flops_per_token.saturating_sub(self.expert_flops_per_token);
+        let products =
+            sum([product(shape.tokens, dense), product(shape.logits_rows, self.flops_per_row)]);
+        let experts = product(visits, self.expert_flops_per_token);
+        let weights = |bytes| nanos(bytes, rates.weight_bytes_per_second);
+        let parts = [
+            weights(u128::from(self.weight_bytes))
+                .max(nanos(products, rates.matmul_flops_per_second)),
+            // The products of an expert have few rows: their arithmetic does not hide the weights.
+            weights(u128::from(self.experts.read(visits))),
+            nanos(experts, rates.expert_flops_per_second),
+            nanos(self.kv_bytes(shape), rates.kv_bytes_per_second),
+            nanos(self.score_flops(shape), rates.attention_flops_per_second),
+            nanos(product(shape.tokens, self.link_bytes_per_token), self.link_bytes_per_second),
+            narrow(product(shape.requests, rates.request.0)),
+            self.overhead.0,
+        ];
+        Nanos(parts.into_iter().fold(0, u64::saturating_add))
+    }
+
     /// Floating-point operations of a step.
     fn flops(&self, shape: &StepShape) -> u128 {
-        let near = shape.attention_pairs.min(shape.tokens.saturating_mul(self.window.window));
         sum([
             product(shape.tokens, self.flops_per_token),
+            self.score_flops(shape),
+            product(shape.logits_rows, self.flops_per_row),
+        ])
+    }
+
+    /// Those of attention scores.
+    fn score_flops(&self, shape: &StepShape) -> u128 {
+        let near = shape.attention_pairs.min(shape.tokens.saturating_mul(self.window.window));
+        sum([
             product(shape.attention_pairs, self.flops_per_pair),
             product(near, self.window.flops_per_pair),
-            product(shape.logits_rows, self.flops_per_row),
         ])
     }
 
     /// Bytes that a step moves between memory and cores.
     fn bytes(&self, shape: &StepShape) -> u128 {
+        sum([
+            u128::from(self.weight_bytes),
+            u128::from(self.experts.read(shape.tokens)),
+            self.kv_bytes(shape),
+        ])
+    }
+
+    /// Those of KV and states.
+    fn kv_bytes(&self, shape: &StepShape) -> u128 {
         // Each request has a window behind its first new token, and the new tokens.
         let near = shape.requests.saturating_mul(self.window.window).saturating_add(shape.tokens);
         let near = shape.context_tokens.min(near);
         sum([
-            u128::from(self.weight_bytes),
-            u128::from(self.experts.read(shape.tokens)),
             product(shape.context_tokens, self.kv_bytes_per_token),
             product(near, self.window.kv_bytes_per_token),
             product(shape.requests, self.state_bytes_per_request),
@@ -210,6 +280,31 @@ mod tests {
         assert_eq!(linked.step(&step), Nanos(163_840_000 + 163_840_000 + 50_000));
     }
 
+    /// The arithmetic of a prefill hides the weights, and not the KV of the requests beside it.
+    #[test]
+    fn kernels_follow_one_another() {
+        let kernels = KernelRates {
+            weight_bytes_per_second: 1_000_000_000_000,
+            kv_bytes_per_second: 500_000_000_000,
+            matmul_flops_per_second: 100_000_000_000_000,
+            expert_flops_per_second: 1,
+            attention_flops_per_second: 1_000_000_000_000,
+            request: Nanos(7),
+        };
+        let model = TimeModel { kernels: Some(kernels), ..model() };
+        let step = StepShape {
+            tokens: 8192,
+            requests: 10,
+            context_tokens: 100_000,
+            attention_pairs: 5_000_000,
+            logits_rows: 0,
+        };
+        // 163.84 ms of products, 10 GB of KV, 5 GFLOP of scores, 10 requests.
+        assert_eq!(model.step(&step), Nanos(163_840_000 + 20_000_000 + 5_000_000 + 70 + 50_000));
+        let decode = StepShape { tokens: 1, requests: 1, ..Default::default() };
+        assert_eq!(model.step(&decode), Nanos(1_000_000 + 7 + 50_000));
+    }
+
     #[test]
     fn experts_are_read_as_tokens_visit_them() {
         let experts = ExpertTraffic { bytes: 384_000_000, experts: 384, top_k: 8 };
@@ -274,6 +369,19 @@ mod tests {
             };
             let sum = std::array::from_fn(|i| shape[i] + more[i]);
             prop_assert!(model.step(&of(shape)) <= model.step(&of(sum)));
+            let kernels = KernelRates {
+                weight_bytes_per_second: 1_000_000_000,
+                kv_bytes_per_second: 900_000_000,
+                matmul_flops_per_second: 5_000_000_000,
+                expert_flops_per_second: 3_000_000_000,
+                attention_flops_per_second: 2_000_000_000,
+                request: Nanos(1000),
+            };
+            let kernels = TimeModel { kernels: Some(kernels), expert_flops_per_token: 7, ..model };
+            prop_assert!(kernels.step(&of(shape)) <= kernels.step(&of(sum)));
+            prop_assert!(
+                kernels.step_beside(&of(shape), more[0]) <= kernels.step_beside(&of(sum), sum[0])
+            );
             prop_assert!(model.experts.read(shape[0]) <= bytes);
         }
     }

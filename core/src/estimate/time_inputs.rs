@@ -253,7 +253,7 @@ fn routing(model: &Model) -> (u64, u64) {
 /// runs at the rate of a narrower type counts less.
 fn arithmetic(basis: &mut TimeBasis, inputs: &TimeInputs<'_>, parallel: &Parallel, bill: &Bill) {
     let (experts, top_k) = routing(inputs.model);
-    let mut flops = 0_u64;
+    let (mut flops, mut of_experts) = (0_u64, 0_u64);
     for part in &bill.parts {
         let all = product([2, part.parameters]);
         let here = match part.kind {
@@ -267,9 +267,14 @@ fn arithmetic(basis: &mut TimeBasis, inputs: &TimeInputs<'_>, parallel: &Paralle
             }
             _ => 0,
         };
-        add(&mut flops, at_rate_of(here, part, inputs.device));
+        let here = at_rate_of(here, part, inputs.device);
+        add(&mut flops, here);
+        if part.kind == PartKind::Experts {
+            add(&mut of_experts, here);
+        }
     }
     add(&mut basis.model.flops_per_token, flops);
+    basis.model.expert_flops_per_token = of_experts;
     let geometry = &inputs.model.geometry;
     let row = product([2, geometry.vocab_size, geometry.hidden_size]) / parallel.head.max(1);
     basis.model.flops_per_row = row;
@@ -296,7 +301,7 @@ fn at_rate_of(flops: u64, part: &Part, device: &DeviceProfile) -> u64 {
 }
 
 /// Peak 16-bit operations per second and where they are from.
-fn operations(device: &DeviceProfile) -> (u64, Why) {
+pub(super) fn operations(device: &DeviceProfile) -> (u64, Why) {
     if let Some(rate) = &device.tflops.bf16 {
         let why = Why::new(tag(rate), "dense 16-bit rate of the device", rate.source());
         return (per_second(rate.value, 1_000_000_000_000), why);
@@ -310,7 +315,7 @@ fn operations(device: &DeviceProfile) -> (u64, Why) {
 }
 
 /// Peak bytes per second and where they are from.
-fn bandwidth(device: &DeviceProfile) -> (u64, Why) {
+pub(super) fn bandwidth(device: &DeviceProfile) -> (u64, Why) {
     match &device.bandwidth_gb_s {
         Some(rate) => {
             let why = Why::new(tag(rate), "memory bandwidth of the device", rate.source());
@@ -365,7 +370,7 @@ fn link(basis: &mut TimeBasis, inputs: &TimeInputs<'_>, parallel: &Parallel) {
 }
 
 /// Bus bandwidth of a large all-reduce, assumed.
-const fn link_bytes_per_second(link: Link) -> u64 {
+pub(super) const fn link_bytes_per_second(link: Link) -> u64 {
     1_000_000_000
         * match link {
             Link::NvSwitch => 350,
@@ -375,7 +380,7 @@ const fn link_bytes_per_second(link: Link) -> u64 {
 }
 
 /// Latency of one collective, assumed.
-const fn link_nanos(link: Link) -> u64 {
+pub(super) const fn link_nanos(link: Link) -> u64 {
     match link {
         Link::NvSwitch | Link::NvLink | Link::Fabric => 15_000,
         Link::Pcie | Link::None => 40_000,
@@ -419,7 +424,7 @@ fn product<const N: usize>(factors: [u64; N]) -> u64 {
 }
 
 /// `amount` × `part` / `whole`, rounded down; saturates. A `whole` of 0 counts as 1.
-fn scale(amount: u64, part: u64, whole: u64) -> u64 {
+pub(super) fn scale(amount: u64, part: u64, whole: u64) -> u64 {
     let scaled = u128::from(amount) * u128::from(part) / u128::from(whole.max(1));
     u64::try_from(scaled).unwrap_or(u64::MAX)
 }

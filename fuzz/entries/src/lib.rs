@@ -7,6 +7,7 @@
 mod catalog;
 mod launch;
 mod logs;
+mod measured;
 mod memory;
 mod model;
 pub mod mutate;
@@ -19,6 +20,7 @@ mod workload;
 pub use catalog::{device_file, model_entry};
 pub use launch::{launch_argv, launch_config, launch_text};
 pub use logs::{decision_log, nvidia_smi, server_log};
+pub use measured::{measured_times, profile};
 pub use memory::{alloc_conf, memory_snapshot};
 pub use model::{gguf, model_config, safetensors};
 pub use plan::plan;
@@ -94,6 +96,12 @@ pub const TARGETS: &[Target] = &[
         words: seeds::LAUNCH_WORDS,
     },
     Target {
+        name: "measured_times",
+        run: measured_times,
+        seeds: measured::times,
+        words: measured::TIMES_WORDS,
+    },
+    Target {
         name: "memory_snapshot",
         run: memory_snapshot,
         seeds: memory::snapshots,
@@ -118,6 +126,12 @@ pub const TARGETS: &[Target] = &[
         words: seeds::SMI_WORDS,
     },
     Target { name: "plan", run: plan, seeds: seeds::plan, words: seeds::LAUNCH_WORDS },
+    Target {
+        name: "profile",
+        run: profile,
+        seeds: measured::profiles,
+        words: measured::PROFILE_WORDS,
+    },
     Target {
         name: "safetensors",
         run: safetensors,

@@ -8,6 +8,7 @@ pub use launches::{launch_of_scenario, ranks_of};
 pub use models::{ModelAsk, ModelFigures, find_model};
 
 use crate::{
+    profile,
     scenario::{self, Scenario},
     start::{CapacityReading, Case, CaseLaunch, Fact, Facts, HostMemory},
 };
@@ -81,7 +82,7 @@ pub fn of_scenario(scenario: &Scenario, file: &Path) -> Result<Assembled, Assemb
     let ranks = scenario.machine.ranks.unwrap_or_else(|| ranks_of(&launch.engine));
     let ask = ModelAsk::of_scenario(scenario, &launch.engine);
     let model = find_model(&ask, &launch.engine, &places).map_err(with_keys)?;
-    let case = Case {
+    let mut case = Case {
         launch: case_launch(&launch.engine),
         model,
         device,
@@ -90,7 +91,22 @@ pub fn of_scenario(scenario: &Scenario, file: &Path) -> Result<Assembled, Assemb
         facts: facts_of_scenario(scenario),
         tenants: tenants(scenario, ranks),
     };
+    if let Some(profile) = &scenario.machine.profile {
+        // Its name stands as it was written: no folder of this machine reaches a result.
+        let shown = profile.display().to_string();
+        apply_profile(&shown, &places.base.join(profile), &mut case)?;
+    }
     Ok(Assembled { case, launch })
+}
+
+/// Puts a profile on a case; `shown` is its name in what is printed.
+///
+/// # Errors
+///
+/// A file that is no profile, or one of another device or engine.
+pub fn apply_profile(shown: &str, file: &Path, case: &mut Case) -> Result<(), AssembleError> {
+    let (read, sha256) = profile::load(file).map_err(AssembleError::new)?;
+    read.apply(shown, &sha256, case).map_err(AssembleError::new)
 }
 
 /// The keys of a scenario that give a model's figures.
@@ -245,5 +261,6 @@ fn facts_of_scenario(scenario: &Scenario) -> Facts {
         working_set: fact(&r.working_set),
         host_available: fact(&r.host_available_at_sizing).or(host),
         cgroup_limit: scenario.machine.cgroup_limit,
+        profile: None,
     }
 }

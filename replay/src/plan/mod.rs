@@ -288,6 +288,7 @@ fn notes(case: &Case, ran: &Ran) -> Vec<String> {
     let mut notes = ran.start.pool.notes.clone();
     notes.extend(ran.start.host.warnings.iter().cloned());
     notes.extend(case.model.notes.iter().cloned());
+    notes.extend(case.facts.profile.iter().flat_map(|profile| profile.notes.clone()));
     if case.device.memory == MemoryKind::Integrated {
         let note = "one memory with the host: other programs and the page cache share it, and a reading at \
                     the start does not hold for the life of the server";

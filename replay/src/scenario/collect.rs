@@ -170,7 +170,7 @@ fn in_words(expected: &str) -> String {
 }
 
 /// A value as it is shown in a message: one line, not too long.
-fn shown(value: &Value) -> String {
+pub(super) fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => cut(text),
         Value::Null => "nothing".to_owned(),

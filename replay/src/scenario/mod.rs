@@ -8,6 +8,7 @@ mod check;
 mod check_serving;
 mod collect;
 mod de;
+mod document;
 pub mod engine;
 pub mod events;
 pub mod expect;
@@ -27,6 +28,7 @@ pub mod value;
 mod workload_read;
 
 pub use changes::GROWTH_STEPS;
+pub(crate) use document::{Wrong, read_document};
 pub use engine::{Engine, EngineName, FlagValue};
 pub use events::{Event, EventAt, EventTime, Growth, Happening, Leak, Ranks, Target};
 pub use expect::{Ending, Expect, FIGURES, FigureSpec, Test};

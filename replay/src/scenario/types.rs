@@ -173,6 +173,10 @@ pub struct Machine {
     #[serde(default, deserialize_with = "optional_amount")]
     #[schemars(with = "Option<Held>", example = &"12 GiB")]
     pub others_on_host: Option<Bytes>,
+    /// A profile that `plimsoll calibrate` wrote, for times and memory; a relative path starts at the
+    /// scenario file.
+    #[schemars(with = "Option<String>", example = &"profiles/rtx-pro-6000.yaml")]
+    pub profile: Option<PathBuf>,
     /// Ranks whose device has less than the others, one or a list.
     #[serde(default)]
     pub weaker: WeakerRanks,

@@ -8,9 +8,15 @@ mod vllm;
 
 pub(crate) use measured::page_size;
 
+/// Layers of a case's model; 0 where they are not known.
+#[must_use]
+pub fn layers(case: &Case) -> u64 {
+    time::layers(case)
+}
+
 use crate::{
     assemble::Assembled,
-    start::{CaseLaunch, Policy, Ran},
+    start::{Case, CaseLaunch, Policy, Ran},
 };
 use plimsoll_core::{
     backend::Backend,
@@ -95,6 +101,34 @@ pub struct ServedRun {
     pub metrics: MetricsReport,
 }
 
+/// A server's scheduler and what its passes take, without memory: for who wants times alone.
+pub struct TimedServer {
+    /// The scheduler, as the start sized it.
+    pub scheduler: Box<dyn Scheduler>,
+    /// The time model, with the profile of the case where it has one.
+    pub time: TimeBasis,
+}
+
+/// The scheduler and the time model of a started case.
+///
+/// # Errors
+///
+/// [`ServeError`], as [`serve`].
+pub fn timed(case: &Case, ran: &Ran) -> Result<TimedServer, ServeError> {
+    let parts = parts(case, ran)?;
+    Ok(TimedServer { scheduler: parts.scheduler, time: parts.time })
+}
+
+fn parts(case: &Case, ran: &Ran) -> Result<Parts, ServeError> {
+    match (&case.launch, &ran.policy) {
+        (CaseLaunch::Sglang(args), Policy::Sglang(_) | Policy::Mlx(_)) => {
+            sglang::parts(case, args, ran)
+        }
+        (CaseLaunch::Vllm(args), Policy::Vllm(_)) => vllm::parts(case, args, ran),
+        _ => Err(ServeError::Missing("the engine that started")),
+    }
+}
+
 /// Puts a started server under load; its decisions go to `sink` after those of the start.
 ///
 /// # Errors
@@ -108,13 +142,8 @@ pub fn serve(
     sink: &mut dyn DecisionSink,
 ) -> Result<ServedRun, ServeError> {
     let case = &assembled.case;
-    let mut parts = match (&case.launch, &ran.policy) {
-        (CaseLaunch::Sglang(args), Policy::Sglang(_) | Policy::Mlx(_)) => {
-            sglang::parts(case, args, ran)?
-        }
-        (CaseLaunch::Vllm(args), Policy::Vllm(_)) => vllm::parts(case, args, ran)?,
-        _ => return Err(ServeError::Missing("the engine that started")),
-    };
+    let mut parts = parts(case, ran)?;
+    parts.notes.extend(case.facts.profile.iter().flat_map(|profile| profile.notes.clone()));
     let options = allocator_options(&assembled.launch.env)?;
     sink.record(parts.started);
     let mut metrics = Metrics::new(page_size(ran), load.slo);

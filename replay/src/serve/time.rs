@@ -12,8 +12,26 @@ use plimsoll_core::{
     units::Bytes,
 };
 
-/// The time model of one rank, and what it rests on.
+/// The time model of one rank, and what it rests on: what a profile says, else what is assumed.
 pub(super) fn basis(case: &Case, kv: KvDtype) -> Result<TimeBasis, ServeError> {
+    let mut basis = assumed(case, kv)?;
+    if let Some(profile) = &case.facts.profile {
+        basis.calibrate(&case.device, layers(case), &profile.values, &|which| {
+            profile.evidence(which)
+        });
+    }
+    Ok(basis)
+}
+
+/// Layers of the case's model; 0 where they are not known.
+pub(super) fn layers(case: &Case) -> u64 {
+    match &case.model.kind {
+        ModelKind::Known(geometry) => geometry.layers.len() as u64,
+        ModelKind::Cell(known) => known.cell.layers,
+    }
+}
+
+fn assumed(case: &Case, kv: KvDtype) -> Result<TimeBasis, ServeError> {
     let device = &case.device;
     if let Some(divided) = &case.model.divided {
         let (model, weights) = (&divided.model, divided.weights);

@@ -1,7 +1,7 @@
 //! Values that are measured, declared or calibrated, and how a row of the ledger says where it is from.
 
 use super::{Basis, HostMemory};
-use crate::scenario::WeakerRank;
+use crate::{profile::AppliedProfile, scenario::WeakerRank};
 use plimsoll_core::{
     engine::startup::Start,
     estimate::Figure,
@@ -88,6 +88,8 @@ pub struct Facts {
     pub host_available: Option<Fact>,
     /// What the control group allows in all.
     pub cgroup_limit: Option<Bytes>,
+    /// What a profile says of times.
+    pub profile: Option<Box<AppliedProfile>>,
 }
 
 impl Facts {

@@ -48,7 +48,8 @@ const HIGHER: [&str; 9] = [
 ];
 
 impl Objective {
-    /// Those that are weighed where none are named: throughput, p99 TTFT, the chance of a crash.
+    /// Those that are weighed where none are named: throughput, p99 TTFT, the chance of a crash, and the margin of
+    /// the worst seed, which tells values apart that all survive.
     #[must_use]
     pub fn usual() -> Vec<Self> {
         let column = |name: &str, better| Self { name: name.to_owned(), better };
@@ -56,6 +57,7 @@ impl Objective {
             column("throughput_output_milli_per_s", Better::Higher),
             column("ttft_p99_ns", Better::Lower),
             column(CRASH, Better::Lower),
+            column("margin_bytes", Better::Higher),
         ]
     }
 
