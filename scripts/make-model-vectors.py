@@ -3,7 +3,7 @@
 transformers computes for them, and quantised blocks with what gguf-py makes of them.
 
     python3 -m venv venv && venv/bin/pip install torch transformers safetensors gguf numpy
-    venv/bin/python scripts/make-model-vectors.py checkpoint/tests/vectors
+    venv/bin/python scripts/make-model-vectors.py backend-host/tests/vectors
 
 The output does not depend on the machine beyond float32 rounding of torch.
 """

@@ -8,11 +8,13 @@
 mod error;
 mod names;
 mod shape;
+mod stop;
 mod template;
 mod tensors;
 mod tokenizer;
 
 pub use error::CheckpointError;
+pub use stop::{Certain, StopStrings};
 pub use template::{ChatTemplate, Today, Turn};
 pub use tensors::WeightFiles;
 pub use tokenizer::{Around, TextStream, Tokenizer};

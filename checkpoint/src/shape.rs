@@ -119,7 +119,9 @@ fn of_model(path: &Path, model: &Model, eps: f32) -> Result<DecoderShape, Checkp
         let window = match span {
             Span::Full => None,
             Span::Sliding { window } => Some(window),
-            Span::Chunked { .. } => return Err(wrong(&key, format!("{span:?}"), "full or sliding")),
+            Span::Chunked { .. } => {
+                return Err(wrong(&key, format!("{span:?}"), "full or sliding"));
+            }
         };
         let own = (q_heads, kv_heads, head_dim);
         if v_head_dim != head_dim || *heads.get_or_insert(own) != own {
@@ -185,7 +187,8 @@ impl Config<'_> {
             Some(theta) => theta,
             None => self.real("rope_theta", 10000.0)?,
         };
-        let partial = table.get("partial_rotary_factor").or(self.value.get("partial_rotary_factor"));
+        let partial =
+            table.get("partial_rotary_factor").or(self.value.get("partial_rotary_factor"));
         if partial.and_then(Value::as_f64).is_some_and(|part| part != 1.0) {
             return Err(self.wrong("partial_rotary_factor", partial, "1"));
         }
@@ -211,7 +214,8 @@ impl Config<'_> {
                 llama3(&mut turns, need("factor")?, low, high, original);
             }
             _ => {
-                let allowed = "default, linear or llama3 (yarn, dynamic and longrope are not executed)";
+                let allowed =
+                    "default, linear or llama3 (yarn, dynamic and longrope are not executed)";
                 return Err(self.wrong(&format!("{key}.rope_type"), kind, allowed));
             }
         }

@@ -62,7 +62,8 @@ impl ChatTemplate {
         let mut environment = Environment::new();
         environment.set_trim_blocks(true);
         environment.set_lstrip_blocks(true);
-        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment
+            .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         environment.add_function("raise_exception", |message: String| -> Result<String, Error> {
             Err(Error::new(ErrorKind::InvalidOperation, message))
         });
@@ -155,8 +156,18 @@ fn write_json(value: &Value, indent: Option<usize>, depth: usize, out: &mut Stri
 }
 
 const MONTHS: [&str; 12] = [
-    "January", "February", "March", "April", "May", "June", "July", "August", "September",
-    "October", "November", "December",
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
 ];
 
 /// The parts of `strftime` that templates use.
@@ -223,7 +234,8 @@ mod tests {
         let error = render(text, json!([]), Value::Null).unwrap_err();
         assert_eq!(error, "chat template: line 2: roles must alternate");
         assert!(ChatTemplate::new("{% for %}", String::new(), String::new()).is_err());
-        let endless = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}";
+        let endless =
+            "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}";
         assert!(render(endless, json!([]), Value::Null).is_err());
     }
 }

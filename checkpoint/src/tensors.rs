@@ -186,9 +186,10 @@ impl WeightFiles {
     /// Bytes of all weights as stored.
     #[must_use]
     pub fn stored_bytes(&self) -> u64 {
-        let places = self.shape.weights().filter_map(|id| {
-            self.index.tensors.get(&self.style.name(id)).map(|place| place.bytes)
-        });
+        let places = self
+            .shape
+            .weights()
+            .filter_map(|id| self.index.tensors.get(&self.style.name(id)).map(|place| place.bytes));
         places.fold(0, u64::saturating_add)
     }
 
@@ -209,8 +210,7 @@ impl WeightSource for WeightFiles {
         let encoding = self.index.checked(&name, extent)?;
         let place = self.index.tensors.get(&name).ok_or(CheckpointError::NoWeight(id))?;
         let bytes = self.index.read(place)?;
-        let rotated =
-            matches!(id.role, Role::Query | Role::Key | Role::QueryBias | Role::KeyBias);
+        let rotated = matches!(id.role, Role::Query | Role::Key | Role::QueryBias | Role::KeyBias);
         let bytes = match self.style {
             Style::GgmlInterleaved if rotated => {
                 let head = self.shape.head_dim as usize;

@@ -218,19 +218,17 @@ pub const fn f32_to_bf16(value: f32) -> u16 {
     (bits.wrapping_add(0x7fff + odd) >> 16) as u16
 }
 
-/// A 16-bit float, exactly.
+/// A 16-bit float, exactly. No branch: it stands in the innermost loops.
 #[inline(always)]
 #[must_use]
 pub const fn f16_to_f32(bits: u16) -> f32 {
     let sign = ((bits & 0x8000) as u32) << 16;
-    let (exponent, fraction) = ((bits >> 10) & 31, (bits & 0x3ff) as u32);
-    let magnitude = match exponent {
-        // 2^-24 for each step; the product is exact.
-        0 => (fraction as f32 * f32::from_bits(0x3380_0000)).to_bits(),
-        31 => 0x7f80_0000 | (fraction << 13),
-        _ => ((exponent as u32 + 112) << 23) | (fraction << 13),
-    };
-    f32::from_bits(sign | magnitude)
+    let magnitude = (bits & 0x7fff) as u32;
+    // The exponent's bias is 15 there and 127 here: times 2^112. Subnormals come out exact too.
+    let scaled = f32::from_bits(magnitude << 13) * f32::from_bits(0x7780_0000);
+    let special = 0x7f80_0000 | (magnitude << 13);
+    let value = if magnitude < 0x7c00 { scaled.to_bits() } else { special };
+    f32::from_bits(sign | value)
 }
 
 #[cfg(test)]

@@ -1,8 +1,6 @@
 //! Builds the tape of a dense decoder.
 
-use super::{
-    Buffer, BufferId, DecoderShape, Effect, Op, OwnTape, Per, Role, ShapeError, WeightId,
-};
+use super::{Buffer, BufferId, DecoderShape, Effect, Op, OwnTape, Per, Role, ShapeError, WeightId};
 
 /// Scratch that a projection needs beside its output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -12,7 +12,9 @@ mod tests;
 
 pub use build::{Workspace, tape};
 pub use plan::{ALIGNMENT, ArenaPlan, PlanError, StepLimits};
-pub use shape::{DecoderShape, Extent, LayerShape, Matrix, Role, ShapeError, WeightId, WeightSource};
+pub use shape::{
+    DecoderShape, Extent, LayerShape, Matrix, Role, ShapeError, WeightId, WeightSource,
+};
 
 use crate::units::Bytes;
 

@@ -32,7 +32,9 @@ pub enum PlanError {
         most: u64,
     },
     /// Larger than what can be addressed.
-    #[error("the arena of a step of {tokens} tokens and {outputs} outputs is larger than 2^62 bytes")]
+    #[error(
+        "the arena of a step of {tokens} tokens and {outputs} outputs is larger than 2^62 bytes"
+    )]
     TooLarge {
         /// Tokens of the largest step.
         tokens: u64,
@@ -67,8 +69,7 @@ impl ArenaPlan {
             }
         }
         let step = StepSize { tokens: limits.tokens, outputs: limits.outputs };
-        let too_large =
-            || PlanError::TooLarge { tokens: limits.tokens, outputs: limits.outputs };
+        let too_large = || PlanError::TooLarge { tokens: limits.tokens, outputs: limits.outputs };
         let mut sizes = Vec::new();
         let mut sum = 0_u64;
         for buffer in &tape.buffers {

@@ -277,8 +277,8 @@ impl DecoderShape {
         let outside = [Role::Embedding, Role::Head, Role::FinalNorm];
         let outside = outside.into_iter().map(|role| WeightId { layer: None, role });
         let layers = 0..self.layers.len() as u32;
-        let inside = layers
-            .flat_map(|layer| IN_LAYER.map(|role| WeightId { layer: Some(layer), role }));
+        let inside =
+            layers.flat_map(|layer| IN_LAYER.map(|role| WeightId { layer: Some(layer), role }));
         outside.chain(inside).filter(|id| self.extent(*id).is_some())
     }
 }

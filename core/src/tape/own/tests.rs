@@ -150,8 +150,5 @@ fn shapes_out_of_range_are_errors() {
     let mut wrong = shape((1, 3, 2, 4, 8), (true, false));
     wrong.kv_heads = 4;
     let error = tape(&wrong, Workspace::None).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "query heads is 6; allowed: a multiple of the key-value heads"
-    );
+    assert_eq!(error.to_string(), "query heads is 6; allowed: a multiple of the key-value heads");
 }
