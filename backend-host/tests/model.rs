@@ -2,6 +2,7 @@
 //! text through the engine against each other: whole, in chunks, in a batch, in scattered slots.
 //!
 //! Vectors: `scripts/make-model-vectors.py`.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::{
     fs,

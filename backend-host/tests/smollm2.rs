@@ -2,6 +2,7 @@
 //! transformers in float32 over the same weights. Runs when `PLIMSOLL_SMOLLM2` names the GGUF file.
 //!
 //! Vectors: `scripts/make-smollm2-golden.py`.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests")]
 
 use std::{fs, path::Path};
 

@@ -1,5 +1,6 @@
 //! Whole checkpoints: both forms give the same weights, tokenizers know their traps, and bad files say what
 //! is wrong with them.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod files;
 

@@ -9,7 +9,7 @@ use std::{
 use plimsoll_core::tape::own::{Role, WeightId};
 use serde_json::{Value, json};
 
-pub const VOCAB: u64 = 260;
+pub(crate) const VOCAB: u64 = 260;
 const HIDDEN: u64 = 8;
 const HEADS: u64 = 2;
 const KV_HEADS: u64 = 1;
@@ -17,10 +17,10 @@ const HEAD_DIM: u64 = 4;
 const WIDE: u64 = 12;
 
 /// A folder that goes with the test.
-pub struct Scratch(pub PathBuf);
+pub(crate) struct Scratch(pub(crate) PathBuf);
 
 impl Scratch {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("plimsoll-checkpoint-{}-{number}", std::process::id());
@@ -29,7 +29,7 @@ impl Scratch {
         Self(folder)
     }
 
-    pub fn file(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
+    pub(crate) fn file(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
         let path = self.0.join(name);
         fs::write(&path, bytes).unwrap();
         path
@@ -43,16 +43,16 @@ impl Drop for Scratch {
 }
 
 /// One tensor: both names, rows first, values, and whether its rows are rotated heads.
-pub struct Tensor {
-    pub id: WeightId,
-    pub hub: &'static str,
-    pub ggml: &'static str,
-    pub shape: Vec<u64>,
-    pub values: Vec<f32>,
+pub(crate) struct Tensor {
+    pub(crate) id: WeightId,
+    pub(crate) hub: &'static str,
+    pub(crate) ggml: &'static str,
+    pub(crate) shape: Vec<u64>,
+    pub(crate) values: Vec<f32>,
 }
 
 /// A tied model of one layer. Every value tells where it stands.
-pub fn tensors() -> Vec<Tensor> {
+pub(crate) fn tensors() -> Vec<Tensor> {
     let layer = |role| WeightId { layer: Some(0), role };
     let outside = |role| WeightId { layer: None, role };
     let (q, kv) = (HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM);
@@ -115,7 +115,7 @@ fn byte_tokens() -> Vec<String> {
 }
 
 /// Bytes, two merges, and two control tokens.
-pub fn vocabulary() -> (Vec<String>, Vec<String>, Vec<i32>) {
+pub(crate) fn vocabulary() -> (Vec<String>, Vec<String>, Vec<i32>) {
     let mut tokens = byte_tokens();
     tokens.extend(["ab", "Ġa", "<s>", "</s>"].map(str::to_owned));
     let merges = ["a b", "Ġ a"].map(str::to_owned).to_vec();
@@ -130,17 +130,17 @@ fn text(out: &mut Vec<u8>, text: &str) {
 }
 
 /// The parts of a GGUF file, which a test may change before it is written.
-pub struct Gguf {
-    pub texts: Vec<(String, String)>,
-    pub numbers: Vec<(String, u32)>,
-    pub floats: Vec<(String, f32)>,
-    pub tensors: Vec<(String, Vec<u64>, Vec<f32>)>,
-    pub pre: &'static str,
-    pub vocabulary: (Vec<String>, Vec<String>, Vec<i32>),
+pub(crate) struct Gguf {
+    pub(crate) texts: Vec<(String, String)>,
+    pub(crate) numbers: Vec<(String, u32)>,
+    pub(crate) floats: Vec<(String, f32)>,
+    pub(crate) tensors: Vec<(String, Vec<u64>, Vec<f32>)>,
+    pub(crate) pre: &'static str,
+    pub(crate) vocabulary: (Vec<String>, Vec<String>, Vec<i32>),
 }
 
 impl Gguf {
-    pub fn new(kind: &str) -> Self {
+    pub(crate) fn new(kind: &str) -> Self {
         let key = |name: &str| format!("{kind}.{name}");
         let tensors = tensors();
         let permuted = kind == "llama";
@@ -213,7 +213,7 @@ impl Gguf {
         (count, out)
     }
 
-    pub fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let (count, pairs) = self.pairs();
         let mut out = b"GGUF".to_vec();
         out.extend(3_u32.to_le_bytes());
@@ -237,7 +237,7 @@ impl Gguf {
     }
 }
 
-pub fn config() -> Value {
+pub(crate) fn config() -> Value {
     json!({
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "torch_dtype": "float32",
         "hidden_size": HIDDEN, "intermediate_size": WIDE, "num_hidden_layers": 1,
@@ -248,7 +248,7 @@ pub fn config() -> Value {
 }
 
 /// Safetensors bytes of some tensors, float32.
-pub fn safetensors(tensors: &[Tensor]) -> Vec<u8> {
+pub(crate) fn safetensors(tensors: &[Tensor]) -> Vec<u8> {
     let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
     for tensor in tensors {
         let name = match tensor.id.layer {
@@ -268,7 +268,7 @@ pub fn safetensors(tensors: &[Tensor]) -> Vec<u8> {
 }
 
 /// A folder in two shards.
-pub fn folder(scratch: &Scratch, config: &Value) -> PathBuf {
+pub(crate) fn folder(scratch: &Scratch, config: &Value) -> PathBuf {
     let path = scratch.0.clone();
     let mut tensors = tensors();
     let rest = tensors.split_off(4);
@@ -285,7 +285,7 @@ pub fn folder(scratch: &Scratch, config: &Value) -> PathBuf {
 }
 
 /// The error of opening, as printed, without the folder's name.
-pub fn error(path: &Path) -> String {
+pub(crate) fn error(path: &Path) -> String {
     let error = plimsoll_checkpoint::Checkpoint::open(path).unwrap_err().to_string();
     let folder = if path.is_dir() { path } else { path.parent().unwrap() };
     error.replace(&folder.display().to_string(), "DIR")
