@@ -116,6 +116,9 @@ pub enum Verb {
     Explain(ExplainArgs),
     /// Run scenario files and check what they expect.
     Run(RunArgs),
+    /// Run a scenario at many values and seeds: how high is safe, how sure that is, what nothing else beats.
+    #[command(after_help = crate::commands::sweep::options::EXAMPLES)]
+    Sweep(Box<crate::commands::sweep::options::SweepArgs>),
     /// Run a recording again on the simulator and say whether the decisions are the same.
     Replay(ReplayArgs),
     /// The first difference between two decision logs.
@@ -320,19 +323,12 @@ pub struct ExplainArgs {
 /// `plimsoll run`.
 #[derive(Args, Debug)]
 pub struct RunArgs {
-    /// Scenario files, or folders of them.
+    /// Scenario files, or folders of them; `-` is stdin.
     #[arg(required = true, value_name = "SCENARIO")]
     pub scenarios: Vec<PathBuf>,
-    /// Change one value of every file: `engine.flags.mem-fraction-static=0.88`. Repeatable.
-    #[arg(long = "set", value_name = "PATH=VALUE")]
-    pub set: Vec<String>,
-    /// Send the requests of this file instead of the scenario's workload. More about it: `--set
-    /// workload={trace: {file: FILE, speedup: 2}}`.
-    #[arg(long, value_name = "FILE", conflicts_with = "bench")]
-    pub trace: Option<PathBuf>,
-    /// Send what this benchmark command of SGLang or vLLM would send, instead of the scenario's workload.
-    #[arg(long, value_name = "COMMAND")]
-    pub bench: Option<String>,
+    /// What changes in every file.
+    #[command(flatten)]
+    pub changes: crate::commands::changes::ChangeArgs,
     /// Exit 2 at the first row of a recorded workload that cannot be read, instead of leaving such rows out.
     #[arg(long)]
     pub strict_input: bool,
@@ -347,10 +343,6 @@ pub struct RunArgs {
     /// What the decision log tells: decisions, or every token slot that changes hands too.
     #[arg(long, value_enum, default_value = "decisions")]
     pub detail: Detail,
-    /// Limits that a good answer keeps, for goodput: `ttft=2s,tpot=50ms,e2e=30s`, each or some. They replace
-    /// those of the file.
-    #[arg(long, value_name = "LIMITS", value_delimiter = ',')]
-    pub slo: Vec<String>,
     /// Keep of the decision log only the start, the end and the digests, for runs of very many requests. It
     /// is not checked then.
     #[arg(long, conflicts_with_all = ["record", "timeline", "svg", "at"])]
@@ -371,9 +363,27 @@ pub struct RunArgs {
     /// `--record` keeps them, and `replay` makes the same decisions without the device.
     #[arg(long, value_enum, default_value = "declared")]
     pub observe: Observe,
-    /// Scenarios that run at the same time.
-    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=256))]
-    pub threads: u16,
+    /// Write the results as JUnit XML too, for CI systems: a suite a folder, a case a file.
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
+    /// Scenarios that run at the same time. Default: 1; with --seeds one a core.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub threads: Option<u16>,
+    /// Run with this seed instead of the file's.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
+    pub seed: Option<u64>,
+    /// Run with each of these seeds: `1..1000`, `1,5,9`, or `20` for the first 20. Those that fail take a line
+    /// each.
+    #[arg(
+        long,
+        value_name = "SEEDS",
+        conflicts_with_all = ["seed", "record", "engine_log", "timeline", "svg", "at", "why", "report", "trace", "junit"]
+    )]
+    pub seeds: Option<plimsoll_sweep::question::Seeds>,
+    /// Take every distribution of what other programs hold at this percentile (`p99`) instead of drawing from
+    /// it (`drawn`).
+    #[arg(long, value_name = "PERCENTILE", value_parser = crate::commands::sweep::options::percentile)]
+    pub neighbours: Option<String>,
 }
 
 /// How much a decision log tells.
@@ -397,6 +407,13 @@ pub struct ViewArgs {
     /// Write the timeline as an SVG file.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
+    /// Write one HTML page that shows the run and its failure, to open in any browser without network.
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+    /// Write a trace of the run for Perfetto or chrome://tracing. To send the requests of a file, use
+    /// --workload.
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
     /// Who held what at a moment: a step's number, `ready`, `crash` or `end`.
     #[arg(long, value_name = "WHEN")]
     pub at: Option<Moment>,
@@ -509,6 +526,10 @@ pub enum SchemaOf {
     Explain,
     /// The JSON of `run`.
     Run,
+    /// The JSON of `sweep`.
+    Sweep,
+    /// A line of a file of rows of `sweep`.
+    SweepRows,
     /// The JSON of `workload`.
     Workload,
     /// The JSON of `doctor`.

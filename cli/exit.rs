@@ -1,6 +1,6 @@
 //! Exit codes, and the errors that end a verb with 2.
 
-use std::process::ExitCode;
+use crate::output::Output;
 
 /// It holds.
 pub const OK: u8 = 0;
@@ -34,16 +34,16 @@ impl Failure {
     }
 }
 
-/// The code of a verb that ran.
-pub fn code(outcome: Result<u8, Failure>) -> ExitCode {
+/// The code of a verb that ran; says what went wrong.
+pub fn code(outcome: Result<u8, Failure>, output: &Output) -> u8 {
     match outcome {
-        Ok(code) => ExitCode::from(code),
+        Ok(code) => code,
         Err(failure) => {
             // A rendered problem says itself that it is an error.
             let rendered = failure.message.starts_with("error");
             let start = if rendered { "" } else { "error: " };
-            crate::output::note(&format!("{start}{}", failure.message.trim_end()));
-            ExitCode::from(failure.code)
+            output.note(&format!("{start}{}", failure.message.trim_end()));
+            failure.code
         }
     }
 }

@@ -8,9 +8,14 @@ mod args;
 mod bodies;
 mod commands;
 mod exit;
+mod host;
 mod interrupt;
+mod invoke;
 mod output;
 mod render;
+
+pub use host::Stop;
+pub use invoke::{Answer, Call, invoke};
 
 use args::{Cli, Verb};
 use clap::Parser as _;
@@ -22,22 +27,29 @@ use std::process::ExitCode;
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let output = Output::new(&cli.output);
+    ExitCode::from(answer(cli, &output))
+}
+
+/// Hands over to the verb; answers the exit code.
+fn answer(cli: Cli, output: &Output) -> u8 {
     let format = cli.output.format;
     if let Err(failure) = cli.verb.allows(format) {
-        return exit::code(Err(failure));
+        return exit::code(Err(failure), output);
     }
-    exit::code(match cli.verb {
-        Verb::Plan(args) => commands::plan::plan(&args, format, &output),
-        Verb::Diagnose(args) => commands::diagnose::diagnose(&args, format, &output),
-        Verb::Explain(args) => commands::explain::explain(&args, format, &output),
-        Verb::Run(args) => commands::run::run(&args, format, &output),
-        Verb::Replay(args) => commands::replay::replay(&args, format, &output),
-        Verb::Diff(args) => commands::diff::diff(&args, format, &output),
-        Verb::Workload(args) => commands::workload::workload(&args, format, &output),
-        Verb::Watch(args) => commands::watch::watch(&args, format, &output),
-        Verb::Doctor(args) => commands::doctor::doctor(&args, format, &output),
-        Verb::Schema(args) => commands::schema::schema(&args, &output),
-        Verb::Completions { shell } => commands::help::completions(shell, &output),
-        Verb::Man => commands::help::man(&output),
-    })
+    let outcome = match cli.verb {
+        Verb::Plan(args) => commands::plan::plan(&args, format, output),
+        Verb::Diagnose(args) => commands::diagnose::diagnose(&args, format, output),
+        Verb::Explain(args) => commands::explain::explain(&args, format, output),
+        Verb::Run(args) => commands::run::run(&args, format, output),
+        Verb::Sweep(args) => commands::sweep::sweep(&args, format, output),
+        Verb::Replay(args) => commands::replay::replay(&args, format, output),
+        Verb::Diff(args) => commands::diff::diff(&args, format, output),
+        Verb::Workload(args) => commands::workload::workload(&args, format, output),
+        Verb::Watch(args) => commands::watch::watch(&args, format, output),
+        Verb::Doctor(args) => commands::doctor::doctor(&args, format, output),
+        Verb::Schema(args) => commands::schema::schema(&args, output),
+        Verb::Completions { shell } => commands::help::completions(shell, output),
+        Verb::Man => commands::help::man(output),
+    };
+    exit::code(outcome, output)
 }

@@ -3,12 +3,13 @@
 use crate::{
     args::{ColorWhen, OutputArgs},
     exit::Failure,
+    host::Host,
 };
 use anstyle::{AnsiColor, Color, Style};
 use std::{fs, io, io::Write as _};
 
 /// Widest line for people.
-const WIDEST: usize = 100;
+pub const WIDEST: usize = 100;
 
 /// Writes one result and knows whether to colour it.
 pub struct Output {
@@ -16,6 +17,15 @@ pub struct Output {
     width: usize,
     blocks: bool,
     file: Option<std::path::PathBuf>,
+    door: Door,
+}
+
+/// Who asked.
+pub enum Door {
+    /// The command line of this process.
+    Process,
+    /// A program that this runs in.
+    Host(Host),
 }
 
 /// What a word means; the word itself says it too.
@@ -58,7 +68,36 @@ impl Output {
             ColorWhen::Never => false,
             ColorWhen::Auto => auto(),
         };
-        Self { color, width: width(args), blocks: has_blocks(), file: args.output.clone() }
+        let file = args.output.clone();
+        Self { color, width: width(args), blocks: has_blocks(), file, door: Door::Process }
+    }
+
+    /// For a host program: no terminal is asked, no colour but where the flags want it.
+    pub fn of_host(args: &OutputArgs, host: Host) -> Self {
+        let color = args.color == ColorWhen::Always;
+        let file = args.output.clone();
+        Self { color, width: WIDEST, blocks: has_blocks(), file, door: Door::Host(host) }
+    }
+
+    /// The host program, where there is one.
+    pub const fn host(&self) -> Option<&Host> {
+        match &self.door {
+            Door::Process => None,
+            Door::Host(host) => Some(host),
+        }
+    }
+
+    /// Who asked, with what was written.
+    pub fn into_door(self) -> Door {
+        self.door
+    }
+
+    /// Says something about the run on stderr.
+    pub fn note(&self, text: &str) {
+        match &self.door {
+            Door::Process => drop(writeln!(io::stderr().lock(), "{text}")),
+            Door::Host(host) => host.note(text),
+        }
     }
 
     /// `text` in the colour of its meaning.
@@ -77,9 +116,13 @@ impl Output {
     ///
     /// The file or stdout cannot be written. A closed pipe on stdout is not an error.
     pub fn write(&self, text: &str) -> Result<(), Failure> {
-        let (place, written) = match &self.file {
-            Some(path) => (path.display().to_string(), fs::write(path, text)),
-            None => {
+        let (place, written) = match (&self.file, &self.door) {
+            (Some(path), _) => (path.display().to_string(), fs::write(path, text)),
+            (None, Door::Host(host)) => {
+                host.write(text);
+                return Ok(());
+            }
+            (None, Door::Process) => {
                 let mut out = io::stdout().lock();
                 let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
                 ("stdout".to_owned(), written)
@@ -115,9 +158,4 @@ fn has_blocks() -> bool {
 fn width(args: &OutputArgs) -> usize {
     let terminal = terminal_size::terminal_size_of(io::stdout()).filter(|_| args.output.is_none());
     terminal.map_or(WIDEST, |(width, _)| usize::from(width.0).clamp(40, WIDEST))
-}
-
-/// Says something about the run on stderr.
-pub fn note(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
 }

@@ -26,7 +26,11 @@ mod fuzz_smoke;
 #[cfg(test)]
 mod host;
 #[cfg(test)]
+mod invoke;
+#[cfg(test)]
 mod oracle;
+#[cfg(test)]
+mod report;
 #[cfg(test)]
 mod runs;
 #[cfg(test)]

@@ -15,7 +15,7 @@ use std::{fs::File, io::BufReader, path::Path};
 
 /// Compares what must agree everywhere, then says whether the rest agrees too.
 pub fn diff(args: &DiffArgs, format: Format, output: &Output) -> Result<u8, Failure> {
-    let (a, b) = (read(&args.a)?, read(&args.b)?);
+    let (a, b) = (read(&args.a, output)?, read(&args.b, output)?);
     let found = diff::diff(&a, &b, DigestScope::Decisions);
     let same_measured = a.digests.full == b.digests.full;
     let text = match format {
@@ -59,7 +59,7 @@ pub fn first(found: Option<&Difference>) -> Value {
 }
 
 /// Reads a log; where it breaks off is said.
-pub fn read(path: &Path) -> Result<Log, Failure> {
+pub fn read(path: &Path, output: &Output) -> Result<Log, Failure> {
     let place = |error: &dyn std::fmt::Display| {
         Failure::input(format!("cannot read {}: {error}", path.display()))
     };
@@ -71,10 +71,10 @@ pub fn read(path: &Path) -> Result<Log, Failure> {
             let count = log.records.len();
             let text =
                 format!("{name} is cut off at byte {at}; its {count} whole records are read");
-            crate::output::note(&text);
+            output.note(&text);
         }
         None if !log.complete => {
-            crate::output::note(&format!("{name} is of a run that was interrupted"));
+            output.note(&format!("{name} is of a run that was interrupted"));
         }
         None => {}
     }

@@ -1,6 +1,10 @@
 //! `replay`: a recording, run again.
 
-use super::{diff, views};
+use super::{
+    diff,
+    show::{self, Viewers},
+    views,
+};
 use crate::{
     args::{Format, ReplayArgs},
     exit::{self, Failure},
@@ -14,7 +18,8 @@ use serde_json::{Value, json};
 
 /// Runs a recording again and says whether the decisions are the same.
 pub fn replay(args: &ReplayArgs, format: Format, output: &Output) -> Result<u8, Failure> {
-    let log = diff::read(&args.recording)?;
+    show::may_write(&args.views)?;
+    let log = diff::read(&args.recording, output)?;
     let place = args.recording.display();
     let again = again(&log).map_err(|error| Failure::input(format!("{place}: {error}")))?;
     let text = match format {
@@ -25,8 +30,27 @@ pub fn replay(args: &ReplayArgs, format: Format, output: &Output) -> Result<u8, 
         }
     };
     views::write_svg(&log, &args.views)?;
+    let mut viewers = Viewers::new(&args.views, &again.run.scenario.name)?;
+    log.records.iter().for_each(|record| viewers.take(record));
+    viewers.finish(&again.run, notes(&again), &args.views)?;
     output.write(&text)?;
     Ok(if again.difference.is_some() { exit::FAILED } else { exit::OK })
+}
+
+/// What a page of a recording must say: its verdict is that of the second run.
+fn notes(again: &Again) -> Vec<String> {
+    let extent = match again.extent {
+        Extent::Whole => None,
+        Extent::Interrupted => {
+            Some("The recording was interrupted: the charts end there.".to_owned())
+        }
+        Extent::Cut(byte) => {
+            Some(format!("The recording breaks off at byte {byte}: the charts end there."))
+        }
+    };
+    let differs = "Run again, the decisions are not those of the recording: the charts show the recording, the \
+                   verdict is of the second run.";
+    extent.into_iter().chain(again.difference.as_ref().map(|_| differs.to_owned())).collect()
 }
 
 fn human(again: &Again, output: &Output) -> String {

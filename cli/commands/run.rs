@@ -1,25 +1,30 @@
 //! `run`: scenario files, their claims, their decision logs.
 
-use super::views;
+use super::{
+    junit::{self, Fate},
+    show,
+    source::Source,
+    views,
+};
 use crate::{
     args::{BackendName, Detail, Format, Observe, RunArgs},
     bodies,
     exit::{self, Failure},
     interrupt::Interrupt,
-    output::{self, Output},
+    output::Output,
     render,
 };
 use plimsoll_core::{backend::BackendError, engine::serving::Pace, sched::LogDetail};
 use plimsoll_replay::{
     folder,
-    problem::{Problem, Problems},
+    record::Record,
     run::{Kept, Recording, RunError, RunOptions, ScenarioRun, run_with},
-    scenario::{Override, Scenario},
+    scenario::Override,
     start::CaseError,
 };
 use std::{
     fs::{self, File},
-    io::LineWriter,
+    io::{LineWriter, Write},
     path::{Path, PathBuf},
     sync::{
         Mutex,
@@ -39,12 +44,17 @@ pub fn run(args: &RunArgs, format: Format, output: &Output) -> Result<u8, Failur
             "--engine-log - and --format both write to stdout: name a file for one of them",
         ));
     }
-    let overrides = overrides(args)?;
-    let (files, mut broken) = files(&args.scenarios);
+    if let Some(seeds) = &args.seeds {
+        return super::run_seeds::run(args, seeds, format, output);
+    }
+    let overrides = args.overrides()?;
+    let (files, broken_folders) = files(&args.scenarios);
     let single = [
         ("--record", &args.record),
         ("--svg", &args.views.svg),
         ("--engine-log", &args.engine_log),
+        ("--report", &args.views.report),
+        ("--trace", &args.views.trace),
     ];
     for (flag, given) in single {
         if given.is_some() && files.len() != 1 {
@@ -52,21 +62,34 @@ pub fn run(args: &RunArgs, format: Format, output: &Output) -> Result<u8, Failur
             return Err(Failure::input(message));
         }
     }
-    let interrupt = Interrupt::listen();
-    let (mut results, mut lost) = (Vec::new(), false);
-    for ended in all(&files, &overrides, args, &interrupt) {
-        match ended {
-            Ok(run) => {
-                run.imports.iter().for_each(|told| output::note(&told.to_string()));
+    show::may_write(&args.views)?;
+    let interrupt = Interrupt::listen(output);
+    let mut results = Vec::new();
+    let mut fates = broken_folders;
+    let ended = all(&files, &overrides, args, &interrupt, output);
+    for (file, ended) in files.into_iter().zip(ended) {
+        let fate = match ended {
+            Some(Ok(run)) => {
+                run.imports.iter().for_each(|told| output.note(&told.to_string()));
                 results.push(run);
+                Fate::Ran(results.len() - 1)
             }
-            Err(failure) => {
-                broken |= failure.code == exit::BAD_INPUT;
-                lost |= failure.code == exit::NO_DEVICE;
-                output::note(failure.message.trim_end());
-            }
+            Some(Err(failure)) => Fate::Failed(failure),
+            None => Fate::NotRun,
+        };
+        fates.push((file, fate));
+    }
+    for (_, fate) in &fates {
+        if let Fate::Failed(failure) = fate {
+            output.note(failure.message.trim_end());
         }
     }
+    let failed_with = |code: u8| {
+        fates.iter().any(|(_, fate)| matches!(fate, Fate::Failed(failure) if failure.code == code))
+    };
+    let broken = failed_with(exit::BAD_INPUT);
+    let lost = failed_with(exit::NO_DEVICE) || results.iter().any(ScenarioRun::lost_its_machine);
+    junit::write(args.junit.as_deref(), &fates, &results)?;
     for run in &results {
         views::write_svg(&run.log, &args.views)?;
     }
@@ -74,11 +97,10 @@ pub fn run(args: &RunArgs, format: Format, output: &Output) -> Result<u8, Failur
     render(&mut text, &results, args, format, output)?;
     output.write(&text)?;
     let failed = results.iter().any(|run| !run.passed());
-    lost |= results.iter().any(ScenarioRun::lost_its_machine);
     Ok(match (interrupt.is_asked(), broken, failed) {
         _ if lost => exit::NO_DEVICE,
         (true, ..) => {
-            output::note("interrupted");
+            output.note("interrupted");
             exit::INTERRUPTED
         }
         (_, true, _) => exit::BAD_INPUT,
@@ -107,7 +129,7 @@ fn supported(args: &RunArgs) -> Result<(), Failure> {
              --backend host or --backend cuda",
         ));
     }
-    if args.backend != BackendName::Sim && args.threads > 1 {
+    if args.backend != BackendName::Sim && args.threads.unwrap_or(1) > 1 {
         return Err(Failure::input(
             "a real machine runs one scenario at a time: leave out --threads",
         ));
@@ -115,13 +137,15 @@ fn supported(args: &RunArgs) -> Result<(), Failure> {
     bodies::is_there(args.backend).map_err(Failure::no_device)
 }
 
-/// Runs the files, several at a time where that was asked for; results in the order of the files.
+/// Runs the files, several at a time where that was asked for; results in the order of the files, none for those
+/// that an interruption left out.
 fn all(
     files: &[PathBuf],
     overrides: &[Override],
     args: &RunArgs,
     interrupt: &Interrupt,
-) -> Vec<Ended> {
+    output: &Output,
+) -> Vec<Option<Ended>> {
     let next = AtomicUsize::new(0);
     let ended: Vec<Mutex<Option<Ended>>> = files.iter().map(|_| Mutex::new(None)).collect();
     let work = || {
@@ -131,7 +155,7 @@ fn all(
             if interrupt.is_asked() {
                 return;
             }
-            let run = one(file, overrides, args, interrupt);
+            let run = one(file, overrides, args, interrupt, output);
             if let Ok(mut slot) = slot.lock() {
                 *slot = Some(run);
             }
@@ -139,17 +163,23 @@ fn all(
     };
     thread::scope(|scope| {
         // This thread works too.
-        for _ in 1..usize::from(args.threads).min(files.len()) {
+        for _ in 1..usize::from(args.threads.unwrap_or(1)).min(files.len()) {
             scope.spawn(work);
         }
         work();
     });
-    ended.into_iter().filter_map(|slot| slot.into_inner().ok().flatten()).collect()
+    ended.into_iter().map(|slot| slot.into_inner().ok().flatten()).collect()
 }
 
-fn one(file: &Path, overrides: &[Override], args: &RunArgs, interrupt: &Interrupt) -> Ended {
-    let scenario =
-        Scenario::load(file, overrides).map_err(|problems| Failure::input(problems.render()))?;
+fn one(
+    file: &Path,
+    overrides: &[Override],
+    args: &RunArgs,
+    interrupt: &Interrupt,
+    output: &Output,
+) -> Ended {
+    let source = Source::read(file, overrides, output)?;
+    let file = source.path;
     let place = |error: &dyn std::fmt::Display| format!("error: {}: {error}", file.display());
     let ended = |error: RunError| match error {
         RunError::Case(CaseError::Machine(BackendError::DeviceLost(_))) => {
@@ -168,73 +198,44 @@ fn one(file: &Path, overrides: &[Override], args: &RunArgs, interrupt: &Interrup
     let engine_log = args.engine_log.is_some();
     let pace = if args.step_by_step { Pace::Stepped } else { Pace::Skipping };
     let kept = if args.unlogged { Kept::Ends } else { Kept::Whole };
-    let mut options = RunOptions {
-        machine,
-        readings,
-        record: None,
-        detail,
-        kept,
-        pace,
-        engine_log,
-        strict_input: args.strict_input,
-        interrupted,
-    };
-    let Some(path) = &args.record else {
-        return run_with(scenario, file, options).map_err(ended);
-    };
-    let text = fs::read_to_string(file).map_err(|error| Failure::input(place(&error)))?;
+    let text = source.text().map_err(|error| Failure::input(place(&error)))?;
+    let mut out = args.record.as_deref().map(create).transpose()?;
+    let name = source.scenario.name.clone();
+    show::watched(&args.views, &name, |viewers| {
+        let see = viewers.see();
+        let mut tap = |record: &Record| viewers.take(record);
+        let record = out.as_mut().map(|out| Recording {
+            out: out as &mut dyn Write,
+            scenario_text: &text,
+            scenario_file: file.display().to_string(),
+            overrides: overrides.iter().map(ToString::to_string).collect(),
+        });
+        let options = RunOptions {
+            machine,
+            readings,
+            record,
+            detail,
+            kept,
+            pace,
+            engine_log,
+            strict_input: args.strict_input,
+            traces: None,
+            tap: if see { Some(&mut tap) } else { None },
+            interrupted,
+        };
+        run_with(source.scenario, file, options).map_err(ended)
+    })
+}
+
+/// A recording, written line by line: what stands in the file is whole when the process is killed.
+fn create(path: &Path) -> Result<LineWriter<File>, Failure> {
     let cannot = |error| Failure::input(format!("error: cannot write {}: {error}", path.display()));
-    // Line by line: what stands in the file is whole when the process is killed.
-    let mut out = LineWriter::new(File::create(path).map_err(cannot)?);
-    options.record = Some(Recording {
-        out: &mut out,
-        scenario_text: &text,
-        scenario_file: file.display().to_string(),
-        overrides: overrides.iter().map(ToString::to_string).collect(),
-    });
-    run_with(scenario, file, options).map_err(ended)
+    Ok(LineWriter::new(File::create(path).map_err(cannot)?))
 }
 
-/// What is set, with the workload that replaces the scenario's: a recording then has all of it.
-fn all_of_set(args: &RunArgs) -> Result<Vec<String>, Failure> {
-    let mut set = args.set.clone();
-    let quoted = |text: &str| serde_json::Value::from(text).to_string();
-    if let Some(file) = &args.trace {
-        let cannot = |error| Failure::input(format!("cannot read `{}`: {error}", file.display()));
-        let file = fs::canonicalize(file).map_err(cannot)?;
-        let file = quoted(&file.display().to_string());
-        set.push(format!("workload={{trace: {{file: {file}}}}}"));
-    }
-    if let Some(command) = &args.bench {
-        set.push(format!("workload={{bench: {}}}", quoted(command)));
-    }
-    Ok(set)
-}
-
-/// What changes in every file: `--set`, and `--slo` as keys of `slo`.
-fn overrides(args: &RunArgs) -> Result<Vec<Override>, Failure> {
-    let parsed = |flag: &str, text: &str| {
-        text.parse().map_err(|problem: Box<Problem>| {
-            Failure::input(Problems::new(flag, text, vec![*problem]).render())
-        })
-    };
-    let mut all = Vec::new();
-    for text in &all_of_set(args)? {
-        all.push(parsed("--set", text)?);
-    }
-    for limit in &args.slo {
-        if !limit.contains('=') {
-            let form = "`ttft=2s,tpot=50ms,e2e=30s`, each or some";
-            return Err(Failure::input(format!("--slo: `{limit}` has no `=`; allowed: {form}")));
-        }
-        all.push(parsed("--slo", &format!("slo.{}", limit.trim()))?);
-    }
-    Ok(all)
-}
-
-/// The files, and whether something was not found; what is wrong is said at once.
-fn files(paths: &[PathBuf]) -> (Vec<PathBuf>, bool) {
-    let (mut files, mut broken) = (Vec::new(), false);
+/// The files, and the folders that hold none.
+pub(super) fn files(paths: &[PathBuf]) -> (Vec<PathBuf>, Vec<(PathBuf, Fate)>) {
+    let (mut files, mut broken) = (Vec::new(), Vec::new());
     for path in paths {
         if !path.is_dir() {
             files.push(path.clone());
@@ -250,8 +251,7 @@ fn files(paths: &[PathBuf]) -> (Vec<PathBuf>, bool) {
             }
             Err(problems) => problems.render(),
         };
-        broken = true;
-        output::note(message.trim_end());
+        broken.push((path.clone(), Fate::Failed(Failure::input(message))));
     }
     (files, broken)
 }

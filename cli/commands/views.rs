@@ -1,11 +1,6 @@
 //! What of a log is shown beside a verdict: its timeline, and its accounts at a moment.
 
-use crate::{
-    args::ViewArgs,
-    exit::Failure,
-    output::{self, Output},
-    render::life,
-};
+use crate::{args::ViewArgs, exit::Failure, output::Output, render::life};
 use plimsoll_replay::{
     ledger_at::{LedgerAt, Moment, ledger_at},
     timeline::{self, Timeline},
@@ -32,7 +27,7 @@ pub fn human(log: &Log, views: &ViewArgs, output: &Output) -> Result<String, Fai
     if views.timeline {
         match Timeline::of(log) {
             Some(timeline) => out.push_str(&life::plot(&timeline, views, output)),
-            None => output::note("no timeline: nothing was served"),
+            None => output.note("no timeline: nothing was served"),
         }
     }
     Ok(out)

@@ -28,23 +28,28 @@ use plimsoll_replay::{
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 
+/// The word that says it all.
+pub fn word(run: &ScenarioRun) -> &'static str {
+    match (run.passed(), run.claims.is_empty()) {
+        (true, false) => "holds",
+        (true, true) => "ok",
+        (false, _) => "FAILS",
+    }
+}
+
 /// The first line of a result: the word that says it all, and the scenario.
 fn headline(run: &ScenarioRun, output: &Output) -> String {
-    let word = match (run.passed(), run.claims.is_empty()) {
-        (true, false) => output.paint(Tone::Good, "holds"),
-        (true, true) => output.paint(Tone::Good, "ok"),
-        (false, _) => output.paint(Tone::Bad, "FAILS"),
-    };
-    format!("{word}  {}  {}", run.scenario.name, ending(run))
+    let tone = if run.passed() { Tone::Good } else { Tone::Bad };
+    format!("{}  {}  {}", output.paint(tone, word(run)), run.scenario.name, ending(run))
 }
 
 /// How the run ended, in one sentence.
-fn ending(run: &ScenarioRun) -> String {
+pub fn ending(run: &ScenarioRun) -> String {
     verdict(run).map_or_else(|| start_ending(run), |verdict| verdict.what)
 }
 
 /// How the start ended, in one sentence.
-fn start_ending(run: &ScenarioRun) -> String {
+pub fn start_ending(run: &ScenarioRun) -> String {
     match &run.ran.start.end {
         StartEnd::Ready => {
             let tokens = ["max_total_num_tokens", "kv_cache_tokens"];

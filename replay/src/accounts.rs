@@ -5,7 +5,8 @@ use plimsoll_core::memory::ledger::Account;
 use std::collections::BTreeMap;
 
 /// An unsigned field; `None` when it is missing or something else.
-pub(crate) fn number(record: &Record, name: &str) -> Option<u64> {
+#[must_use]
+pub fn number(record: &Record, name: &str) -> Option<u64> {
     match record.fields.get(name)? {
         FieldValue::Unsigned(n) => Some(*n),
         _ => None,
@@ -13,7 +14,8 @@ pub(crate) fn number(record: &Record, name: &str) -> Option<u64> {
 }
 
 /// A text field; empty when it is missing or something else.
-pub(crate) fn text<'a>(record: &'a Record, name: &str) -> &'a str {
+#[must_use]
+pub fn text<'a>(record: &'a Record, name: &str) -> &'a str {
     match record.fields.get(name) {
         Some(FieldValue::Text(text)) => text,
         _ => "",

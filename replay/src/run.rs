@@ -13,7 +13,7 @@ use crate::{
     start::{self, CaseError, Machine, MakeMachine, Ran, Readings},
     start_death,
     wire::{Closing, Log, LogWriter, WireError},
-    workload::{Told, TraceError},
+    workload::{Told, TraceError, TraceStore},
 };
 use plimsoll_backend_sim::MachineSpec;
 use plimsoll_core::{
@@ -138,6 +138,10 @@ pub struct RunOptions<'a> {
     pub kept: Kept,
     /// Whether quiet stretches of decode are skipped; the log is the same.
     pub pace: Pace,
+    /// Where recorded workloads are kept that several runs share.
+    pub traces: Option<&'a TraceStore>,
+    /// Sees every record as it is written: a view of a run that needs no log in memory.
+    pub tap: Option<&'a mut dyn FnMut(&Record)>,
     /// Asked again and again: whether the user wants the run to end.
     pub interrupted: &'a dyn Fn() -> bool,
 }
@@ -155,6 +159,8 @@ impl Default for RunOptions<'_> {
             kept: Kept::default(),
             pace: Pace::default(),
             engine_log: false,
+            traces: None,
+            tap: None,
             interrupted: &|| false,
         }
     }
@@ -218,7 +224,10 @@ pub fn run_with(
     options: RunOptions<'_>,
 ) -> Result<ScenarioRun, RunError> {
     let assembled = assemble::of_scenario(&scenario, file)?;
-    let traces = scenario.traces(file, options.strict_input)?;
+    let traces = match options.traces {
+        Some(store) => store.traces(&scenario, file, options.strict_input)?,
+        None => scenario.traces(file, options.strict_input)?,
+    };
     let imports: Vec<Told> = traces.iter().map(|trace| trace.told.clone()).collect();
     let queue = Queue::default();
     let how = How {
@@ -228,6 +237,7 @@ pub fn run_with(
         observed: queue.clone(),
     };
     let mut sink = RunSink::new(&scenario, &imports, options.record, how)?;
+    sink.tap = options.tap;
     let make = |spec: &MachineSpec| -> Result<Machine, CaseError> {
         let machine = (options.machine)(spec)?;
         match options.readings {
@@ -332,6 +342,7 @@ struct RunSink<'a> {
     /// The records that are kept of a log that is not kept whole.
     ends: Vec<Record>,
     failed: Option<WireError>,
+    tap: Option<&'a mut dyn FnMut(&Record)>,
 }
 
 impl<'a> RunSink<'a> {
@@ -363,7 +374,7 @@ impl<'a> RunSink<'a> {
         }
         let kept = (how.kept == Kept::Whole).then(Vec::new);
         let log = LogWriter::new(Tee { kept, file }, &header)?;
-        Ok(Self { log, header, how, ends: Vec::new(), failed: None })
+        Ok(Self { log, header, how, ends: Vec::new(), failed: None, tap: None })
     }
 
     fn keep(&mut self, written: Result<(), WireError>) {
@@ -376,6 +387,9 @@ impl<'a> RunSink<'a> {
     fn push_observed(&mut self) {
         let observed = std::mem::take(&mut *self.how.observed.borrow_mut());
         for record in observed {
+            if let Some(tap) = &mut self.tap {
+                tap(&record);
+            }
             let written = self.log.push(record).map(|_| ());
             self.keep(written);
         }
@@ -403,8 +417,15 @@ impl DecisionSink for RunSink<'_> {
             return;
         }
         self.push_observed();
-        if self.how.kept == Kept::Ends && !ROUTINE.contains(&record.kind) {
-            self.ends.push(wire_record(&record));
+        let at_ends = self.how.kept == Kept::Ends && !ROUTINE.contains(&record.kind);
+        if at_ends || self.tap.is_some() {
+            let wire = wire_record(&record);
+            if let Some(tap) = &mut self.tap {
+                tap(&wire);
+            }
+            if at_ends {
+                self.ends.push(wire);
+            }
         }
         let written = self.log.push_decision(&record);
         self.keep(written);

@@ -155,8 +155,10 @@ fn percent(part: u64, whole: u64) -> String {
 /// An end that is no crash, and what to do about it.
 fn ended(end: &ServeEnd, timeline: &Timeline, run: &ScenarioRun) -> (String, Vec<String>) {
     let at = time(timeline.end_ns);
-    let free = amount(timeline.least_free());
     let totals = run.served.as_ref().map(|served| &served.served.totals);
+    // A log of which only the ends are kept does not have the least.
+    let least = totals.and_then(|totals| totals.least_free).map_or(u64::MAX, |free| free.0);
+    let free = amount(timeline.least_free().min(least));
     let (finished, steps) = totals.map_or((0, 0), |totals| (totals.finished, totals.steps));
     let steps = group_thousands(steps);
     match end {

@@ -12,6 +12,7 @@ mod docs;
 mod faults;
 mod fuzz;
 mod life;
+mod neighbours;
 mod observed;
 mod recorded;
 mod scenario;

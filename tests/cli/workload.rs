@@ -65,7 +65,7 @@ fn mistakes_are_named() {
         (&["workload", &bad, "--strict-input"], "line 3, column 3: `num_prefill_tokens` is `x`"),
         (&["workload", "vllm bench serve --sed 4"], "did you mean `--seed`?"),
         (&["workload", &bad, "--input-format", "azure"], "needs a column `TIMESTAMP`"),
-        (&["run", TURNS, "--trace", &bad, "--strict-input"], "line 3, column 3"),
+        (&["run", TURNS, "--workload", &bad, "--strict-input"], "line 3, column 3"),
         (
             &["run", TURNS, "--bench", "vllm bench serve --random-range-ratio 2"],
             "`--random-range-ratio` cannot be `2`",
@@ -88,7 +88,7 @@ fn a_workload_on_the_command_line_is_recorded_and_run_again() {
     fs::write(&trace, rows).expect("written");
     let file = trace.display().to_string();
     let expect = ["--set", "expect={outcome: finished, finished_requests: 2}"];
-    let args = [&["run", TURNS, "--trace", &file, "--record", &recording][..], &expect].concat();
+    let args = [&["run", TURNS, "--workload", &file, "--record", &recording][..], &expect].concat();
     let first = run(&args);
     assert_eq!(first.code, 0, "{}", first.stdout);
     assert!(first.stderr.contains("rows.csv (vidur): 2 requests in 1.0 s"), "{}", first.stderr);

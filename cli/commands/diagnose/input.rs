@@ -1,6 +1,6 @@
 //! The logs of a diagnosis: files in order, or stdin; and what to say of a text that is no server's.
 
-use crate::{args::DiagnoseArgs, exit::Failure};
+use crate::{args::DiagnoseArgs, exit::Failure, host::Stop, output::Output};
 use plimsoll_core::units::group_thousands;
 use plimsoll_ingest::log::{self, Log, Redact};
 use std::{
@@ -45,18 +45,22 @@ const HEAD: usize = 4096;
 const BUFFER: usize = 256 * 1024;
 
 /// Reads the logs.
-pub fn read(args: &DiagnoseArgs) -> Result<Input, Failure> {
+pub fn read(args: &DiagnoseArgs, output: &Output) -> Result<Input, Failure> {
     let has_command = args.command.is_some() || !args.launch.is_empty();
     let nothing = || Failure::input(if has_command { COMMAND_ALONE } else { NO_LOG });
     let mut files: Vec<(String, Box<dyn BufRead>)> = Vec::new();
     if args.logs.is_empty() {
-        if io::stdin().is_terminal() {
+        let nobody_types = match output.host() {
+            Some(host) => host.stdin.is_none(),
+            None => io::stdin().is_terminal(),
+        };
+        if nobody_types {
             return Err(nothing());
         }
-        files.push(stdin());
+        files.push(stdin(output));
     }
     for path in &args.logs {
-        files.push(if path == Path::new("-") { stdin() } else { open(path)? });
+        files.push(if path == Path::new("-") { stdin(output) } else { open(path, output)? });
     }
     let kind = kind(&mut files).map_err(Failure::input)?;
     let inputs = files.iter_mut().map(|(name, text)| log::Input { name, text });
@@ -79,29 +83,38 @@ pub const fn redact(args: &DiagnoseArgs) -> Redact {
     if args.no_redact { Redact::No } else { Redact::Yes }
 }
 
-fn stdin() -> (String, Box<dyn BufRead>) {
-    ("<stdin>".to_owned(), Box::new(BufReader::with_capacity(BUFFER, io::stdin())))
+fn stdin(output: &Output) -> (String, Box<dyn BufRead>) {
+    let text: Box<dyn BufRead> = match output.host() {
+        Some(host) => Box::new(io::Cursor::new(host.stdin.clone().unwrap_or_default())),
+        None => Box::new(BufReader::with_capacity(BUFFER, io::stdin())),
+    };
+    ("<stdin>".to_owned(), text)
 }
 
-fn open(path: &Path) -> Result<(String, Box<dyn BufRead>), Failure> {
+fn open(path: &Path, output: &Output) -> Result<(String, Box<dyn BufRead>), Failure> {
     let name = path.display().to_string();
     let place = |error: io::Error| Failure::input(format!("{name}: {error}"));
     let file = File::open(path).map_err(place)?;
     if file.metadata().map_err(place)?.is_dir() {
         return Err(Failure::input(format!("{name}: a folder; name its files, in their order")));
     }
-    let named = Named { name: name.clone(), file };
+    let stop = output.host().map(|host| host.stop.clone()).unwrap_or_default();
+    let named = Named { name: name.clone(), file, stop };
     Ok((name, Box::new(BufReader::with_capacity(BUFFER, named))))
 }
 
-/// A file whose errors name it.
+/// A file whose errors name it, and that ends where the host program asks for the end.
 struct Named {
     name: String,
     file: File,
+    stop: Stop,
 }
 
 impl Read for Named {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.stop.is_asked() {
+            return Err(io::Error::other(format!("{}: interrupted", self.name)));
+        }
         let named = |error: io::Error| match error.kind() {
             io::ErrorKind::Interrupted => error,
             kind => io::Error::new(kind, format!("{}: {error}", self.name)),

@@ -11,7 +11,7 @@ use crate::{
     args::{DiagnoseArgs, Format, ServerName},
     exit::{self, Failure},
     interrupt,
-    output::{self, Output},
+    output::Output,
     render::diagnosis::{self as render, Detail, View},
 };
 use input::Input;
@@ -26,8 +26,8 @@ use plimsoll_replay::assemble::{ModelAsk, find_model};
 
 /// Diagnoses the logs of one server.
 pub fn diagnose(args: &DiagnoseArgs, format: Format, output: &Output) -> Result<u8, Failure> {
-    interrupt::exit_at_once();
-    let Asking { case, names, typed, version } = asking(args)?;
+    interrupt::exit_at_once(output);
+    let Asking { case, names, typed, version } = asking(args, output)?;
     let report = plimsoll_diagnosis::diagnose(&case);
     let comparison = args.against.as_ref().map(|path| extra::compare(&case, path)).transpose()?;
     let emission = args
@@ -74,10 +74,10 @@ struct Asking {
 }
 
 /// Reads the arguments and the logs.
-fn asking(args: &DiagnoseArgs) -> Result<Asking, Failure> {
+fn asking(args: &DiagnoseArgs, output: &Output) -> Result<Asking, Failure> {
     let given = launch::typed(args)?;
     let version = launch::version(args)?;
-    let mut input = input::read(args)?;
+    let mut input = input::read(args, output)?;
     if let Some(server) = args.server {
         input.log.server = Some(server_of(server));
     }
@@ -93,7 +93,7 @@ fn asking(args: &DiagnoseArgs) -> Result<Asking, Failure> {
             let launch = launch::read(&typed, version, &log)?;
             (Some(typed), Some(launch))
         }
-        None => shown_by(&log, version),
+        None => shown_by(&log, version, output),
     };
     known(args, launch.as_ref())?;
     let (device, model) = (args.device.clone(), args.model.clone());
@@ -102,14 +102,18 @@ fn asking(args: &DiagnoseArgs) -> Result<Asking, Failure> {
 }
 
 /// The command that the log itself shows. It may be cut off: then it is said, and left out.
-fn shown_by(log: &Log, version: Option<Version>) -> (Option<Typed>, Option<Launch>) {
+fn shown_by(
+    log: &Log,
+    version: Option<Version>,
+    output: &Output,
+) -> (Option<Typed>, Option<Launch>) {
     let Some(text) = &log.command else { return (None, None) };
     let typed = Typed::Text(text.to_string());
     match launch::read(&typed, version, log) {
         Ok(launch) => (Some(typed), Some(launch)),
         Err(failure) => {
             let why = failure.message;
-            output::note(&format!("note: the command in the log is not read: {why}"));
+            output.note(&format!("note: the command in the log is not read: {why}"));
             (None, None)
         }
     }

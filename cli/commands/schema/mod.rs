@@ -3,6 +3,7 @@
 
 mod diagnosis;
 mod relaunch;
+mod sweep;
 mod watch;
 
 use crate::{
@@ -21,6 +22,8 @@ pub fn schema(args: &SchemaArgs, output: &Output) -> Result<u8, Failure> {
         SchemaOf::Diagnosis => document(diagnosis::diagnosis()),
         SchemaOf::Explain => document(diagnosis::explain()),
         SchemaOf::Run => document(run()),
+        SchemaOf::Sweep => document(sweep::document()),
+        SchemaOf::SweepRows => document(sweep::line()),
         SchemaOf::Workload => document(workload()),
         SchemaOf::Doctor => document(doctor()),
         SchemaOf::BeforeRelaunch => document(relaunch::before_relaunch()),

@@ -11,7 +11,7 @@ use crate::{
     args::Format,
     exit::{self, Failure},
     interrupt::Interrupt,
-    output::{self, Output},
+    output::Output,
     render,
 };
 use client::{Client, Place};
@@ -55,7 +55,7 @@ fn read(path: &Path, args: &WatchArgs, format: Format, output: &Output) -> Resul
     .map_err(|error| named(error.to_string()))?;
     let summary = summary.unwrap_or_else(|| Summary::new(&header, args.min_free));
     if let Some(cut) = cut {
-        output::note(&format!(
+        output.note(&format!(
             "note: {} breaks off in line {} (byte {}); the lines before it count",
             path.display(),
             cut.line,
@@ -86,12 +86,12 @@ fn live(url: &str, args: &WatchArgs, format: Format, output: &Output) -> Result<
     let mut watch = Watch {
         recorder: Recorder::begin(args.record.as_deref(), &header)?,
         summary: Summary::new(&header, None),
-        view: View::new(&header),
+        view: View::new(&header, output),
         memory,
         server,
         began: Instant::now(),
     };
-    let interrupt = Interrupt::listen();
+    let interrupt = Interrupt::listen(output);
     let ending = watch.run(args, &interrupt);
     watch.view.clear();
     let ending = ending?;
@@ -170,16 +170,16 @@ fn show(
     Ok(advice)
 }
 
-struct Watch {
+struct Watch<'a> {
     server: Server,
     memory: Memory,
     summary: Summary,
     recorder: Recorder,
-    view: View,
+    view: View<'a>,
     began: Instant,
 }
 
-impl Watch {
+impl Watch<'_> {
     /// Takes samples until the end, and records how it ended.
     fn run(&mut self, args: &WatchArgs, interrupt: &Interrupt) -> Result<Ending, Failure> {
         let mut silent = 0;

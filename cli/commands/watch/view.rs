@@ -1,6 +1,7 @@
 //! What is seen while watching, on stderr: a few lines that stay in place on a terminal, a plain line a
 //! sample otherwise.
 
+use crate::output::Output;
 use plimsoll_core::units::{Bytes, group_thousands};
 use plimsoll_ingest::watch::{
     DeviceFree, Header, Line, MemoryPlace, RankFigures, RankId, Reading, Sample, ServerKind,
@@ -15,33 +16,35 @@ const MOST_RANKS: usize = 8;
 const NARROW: usize = 79;
 
 /// The view.
-pub struct View {
+pub struct View<'a> {
     place: MemoryPlace,
     server: ServerKind,
     width: usize,
     /// Lines of the block that stands on the terminal.
     drawn: Option<usize>,
+    output: &'a Output,
 }
 
-impl View {
+impl<'a> View<'a> {
     /// Says what is watched, and why something cannot be seen.
-    pub fn new(header: &Header) -> Self {
-        let terminal = io::stderr().is_terminal();
+    pub fn new(header: &Header, output: &'a Output) -> Self {
+        let terminal = output.host().is_none() && io::stderr().is_terminal();
         let columns = terminal_size::terminal_size_of(io::stderr()).map(|(width, _)| width.0);
         let view = Self {
             place: header.memory,
             server: header.server,
             width: columns.map_or(NARROW, |columns| usize::from(columns).saturating_sub(1)),
             drawn: terminal.then_some(0),
+            output,
         };
         let version = header.version.as_deref().map_or_else(String::new, |v| format!(" {v}"));
         let model = header.model.as_deref().map_or_else(String::new, |m| format!(", {m}"));
-        crate::output::note(&format!("watching {}{version}{model}", header.server.name()));
+        output.note(&format!("watching {}{version}{model}", header.server.name()));
         if let Some(missing) = &header.memory_missing {
-            crate::output::note(&format!("note: free memory cannot be seen from here: {missing}"));
+            output.note(&format!("note: free memory cannot be seen from here: {missing}"));
         }
         if header.metrics == plimsoll_ingest::watch::recording::Metrics::Off {
-            crate::output::note(
+            output.note(
                 "note: no /metrics: pool, queue and retractions are not told; start the server with \
                  --enable-metrics",
             );
@@ -53,7 +56,7 @@ impl View {
     pub fn show(&mut self, line: &Line, summary: &Summary) {
         let Some(drawn) = self.drawn else {
             if let Some(text) = self.plain(line, summary) {
-                crate::output::note(&text);
+                self.output.note(&text);
             }
             return;
         };

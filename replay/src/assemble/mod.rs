@@ -19,7 +19,9 @@ use plimsoll_core::{
     policy::sglang::args::Platform as ServerPlatform,
     units::Bytes,
 };
-use plimsoll_ingest::launch::{EngineLaunch, Launch};
+use plimsoll_ingest::launch::EngineLaunch;
+/// What a launch command or its flags were read to.
+pub use plimsoll_ingest::launch::Launch;
 use std::path::{Path, PathBuf};
 
 /// Where models are looked for besides the catalog.

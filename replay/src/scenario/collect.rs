@@ -189,7 +189,7 @@ fn cut(text: &str) -> String {
     }
 }
 
-fn describe(
+pub(super) fn describe(
     kind: &FaultKind,
     path: &KeyPath,
     part: Part,

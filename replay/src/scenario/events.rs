@@ -2,6 +2,7 @@
 
 use super::{
     form::{Form, checked},
+    neighbours::Held,
     requests::Shape,
     requests_read::RequestForm,
     time::{Span, nanos, optional_span, positive_span},
@@ -140,11 +141,11 @@ pub const MAX_LEAKS: u64 = 4096;
 struct GrowthForm {
     /// What they hold at the end; or `by`.
     #[serde(default, deserialize_with = "optional_amount")]
-    #[schemars(with = "Option<Amount>", example = &"20 GiB")]
+    #[schemars(with = "Option<Held>", example = &"20 GiB")]
     to: Option<Bytes>,
     /// How much more they hold at the end; or `to`.
     #[serde(default, deserialize_with = "optional_amount")]
-    #[schemars(with = "Option<Amount>", example = &"4 GiB")]
+    #[schemars(with = "Option<Held>", example = &"4 GiB")]
     by: Option<Bytes>,
     /// How long it takes, in at most 64 equal steps.
     #[serde(default, deserialize_with = "positive_span")]
@@ -228,14 +229,14 @@ struct EventForm {
     rank: Ranks,
     /// What other programs hold on the device from then on, in all.
     #[serde(default, deserialize_with = "optional_amount")]
-    #[schemars(with = "Option<Amount>", example = &"4 GiB")]
+    #[schemars(with = "Option<Held>", example = &"4 GiB")]
     others_hold: Option<Bytes>,
     /// Other programs grow (or shrink) on the device from then on, along a straight line.
     #[schemars(with = "Option<GrowthForm>")]
     others_grow: Option<Growth>,
     /// What other programs hold of the host's memory from then on, in all.
     #[serde(default, deserialize_with = "optional_amount")]
-    #[schemars(with = "Option<Amount>", example = &"12 GiB")]
+    #[schemars(with = "Option<Held>", example = &"12 GiB")]
     host_others_hold: Option<Bytes>,
     /// Other programs grow (or shrink) in the host's memory from then on, along a straight line.
     #[schemars(with = "Option<GrowthForm>")]

@@ -2,6 +2,7 @@
 
 use super::{
     form::{Form, checked},
+    neighbours::Held,
     types::Machine,
     value::{Amount, RankIndex, optional_amount},
 };
@@ -54,7 +55,7 @@ struct WeakerForm {
     capacity: Option<Bytes>,
     /// What other programs hold of it before the start.
     #[serde(default, deserialize_with = "optional_amount")]
-    #[schemars(with = "Option<Amount>", example = &"3 GiB")]
+    #[schemars(with = "Option<Held>", example = &"3 GiB")]
     others_hold: Option<Bytes>,
 }
 

@@ -15,6 +15,7 @@ mod figures;
 mod form;
 pub mod lengths;
 pub mod machine;
+pub mod neighbours;
 pub mod overrides;
 pub mod requests;
 mod requests_read;
@@ -31,6 +32,7 @@ pub use events::{Event, EventAt, EventTime, Growth, Happening, Leak, Ranks, Targ
 pub use expect::{Ending, Expect, FIGURES, FigureSpec, Test};
 pub use lengths::{Lengths, Lognormal, Middle};
 pub use machine::{WeakerRank, WeakerRanks};
+pub use neighbours::{Drawn, Neighbours, SamplesFile};
 pub use overrides::Override;
 pub use requests::{
     Gaps, Group, MaxTokens, Pacing, Part, PrefixChoice, RampLaw, Schedule, Shape, SharedPrefix,
@@ -69,8 +71,9 @@ impl Scenario {
             }
         }
         let places = Places { text, overrides };
+        let drawn = neighbours::settle(&mut parsed.root, file, &places, &mut problems);
         match collect::read(parsed.root, &places, &mut problems) {
-            Some(scenario) if problems.is_empty() => Ok(scenario),
+            Some(scenario) if problems.is_empty() => Ok(Self { drawn, ..scenario }),
             _ => Err(Problems::new(file, text, problems)),
         }
     }

@@ -71,6 +71,7 @@ fn walk(schema: &Value, prefix: &str, keys: &mut Vec<KeyDoc>) {
         let once = prefix == "expect"
             || (prefix == "machine.readings" && told(".calibrated"))
             || ((name.ends_with("_tokens") || kind(property) == "length") && told(".lognormal"))
+            || (kind(property) == "amount or distribution" && told(".samples"))
             || (name == "sampling" && told(".temperature"));
         keys.push(describe(property, &path, required.contains(&name.as_str())));
         if !once {

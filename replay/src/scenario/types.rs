@@ -6,6 +6,7 @@ use super::{
     events::Event,
     expect::Expect,
     machine::WeakerRanks,
+    neighbours::{Drawn, Held, Neighbours},
     requests::Workload,
     time::{Span, positive_span},
     value::{
@@ -55,6 +56,14 @@ pub struct Scenario {
     /// What happens during the start and while the server runs.
     #[serde(default)]
     pub events: Vec<Event>,
+    /// How distributions of what other programs hold are taken: each seed draws (`drawn`), or all are at a
+    /// percentile.
+    #[serde(default)]
+    #[schemars(example = &"p99")]
+    pub neighbours: Neighbours,
+    /// What became of those distributions.
+    #[serde(skip)]
+    pub drawn: Vec<Drawn>,
     /// Where a run ends that does not end by itself.
     #[serde(default)]
     pub limits: Limits,
@@ -162,7 +171,7 @@ pub struct Machine {
     pub page_cache: Option<Bytes>,
     /// What other programs hold of the host's memory at first.
     #[serde(default, deserialize_with = "optional_amount")]
-    #[schemars(with = "Option<Amount>", example = &"12 GiB")]
+    #[schemars(with = "Option<Held>", example = &"12 GiB")]
     pub others_on_host: Option<Bytes>,
     /// Ranks whose device has less than the others, one or a list.
     #[serde(default)]

@@ -10,11 +10,13 @@ mod group_sender;
 mod import;
 mod prefix;
 pub mod presets;
+mod store;
 mod stream;
 mod trace_sender;
 
 pub use clients::WorkloadClients;
 pub use import::{Loaded, Told, TraceError, load};
+pub use store::TraceStore;
 pub use stream::Stream;
 
 use crate::scenario::{EventAt, Group, Happening, Part, Rate, Scenario, Schedule, Workload};

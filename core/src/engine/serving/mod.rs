@@ -105,6 +105,8 @@ struct Server<'m, 'a> {
     parts: Serving<'a>,
     log: ServingLog<'m>,
     ranks: Vec<RankMemory>,
+    /// Whether the allocators of all ranks are alike: they began so, and were always answered the same.
+    alike: bool,
     /// Of requests that ask for more than the next token.
     demands: BTreeMap<RequestId, Demand>,
     decisions: Vec<Decision>,
@@ -153,9 +155,10 @@ impl<'m, 'a> Server<'m, 'a> {
         parts: Serving<'a>,
         sink: &'m mut dyn DecisionSink,
     ) -> Self {
-        let mut ranks = Vec::new();
+        let (mut ranks, mut alike, mut first) = (Vec::new(), true, None);
         for rank in (0..backend.ranks()).map(Rank) {
             let total = backend.memory(rank).ok().and_then(|reading| reading.total);
+            alike &= *first.get_or_insert(total) == total;
             let setup = Setup {
                 options: parts.options.clone(),
                 device_total: total.unwrap_or_default().0,
@@ -172,6 +175,7 @@ impl<'m, 'a> Server<'m, 'a> {
             parts,
             log: ServingLog::new(sink),
             ranks,
+            alike,
             demands: BTreeMap::new(),
             decisions: Vec::new(),
             totals,
@@ -377,10 +381,17 @@ impl<'m, 'a> Server<'m, 'a> {
 
     /// Plays a pass on every rank; the first that fails ends the server. Answers whether every allocator is
     /// as it was before.
+    ///
+    /// A pass that asks the first rank's device for nothing and leaves its allocator as it was does the same on
+    /// every rank whose allocator is alike: there it need not be played.
     fn play(&mut self, pass: &Pass, tapes: &[Rc<Tape>]) -> Result<bool, ServeEnd> {
         let mut changes = Vec::new();
         let mut settles = true;
         for at in 0..self.ranks.len() {
+            let done = at > 0 && self.alike && settles && self.ranks[0].answers().is_empty();
+            if done {
+                break;
+            }
             let rank = Rank(u32::try_from(at).unwrap_or(u32::MAX));
             let played = self.ranks[at].play(self.backend, tapes, &mut changes);
             settles &= changes.is_empty() && self.ranks[at].restores();
@@ -397,6 +408,9 @@ impl<'m, 'a> Server<'m, 'a> {
                 }
             }
         }
+        let answers = |at: usize| self.ranks.get(at).map(RankMemory::answers);
+        self.alike &= (1..self.ranks.len()).all(|at| answers(at) == answers(0))
+            || answers(0).is_some_and(<[u64]>::is_empty);
         Ok(settles)
     }
 

@@ -45,11 +45,19 @@ pub(super) enum PassStopped {
 pub(super) struct RankMemory {
     rank: Rank,
     allocator: CachingAllocator,
+    /// What the device answered in the latest pass. Allocators that were alike before it and got the same
+    /// answers are alike behind it.
+    answers: Vec<u64>,
 }
 
 impl RankMemory {
     pub(super) fn new(rank: Rank, setup: Setup) -> Self {
-        Self { rank, allocator: CachingAllocator::new(setup) }
+        Self { rank, allocator: CachingAllocator::new(setup), answers: Vec::new() }
+    }
+
+    /// What the device answered in the latest pass; empty: it was not asked anything.
+    pub(super) fn answers(&self) -> &[u64] {
+        &self.answers
     }
 
     /// Most that was live since the last call, and what is reserved now.
@@ -74,7 +82,9 @@ impl RankMemory {
         tapes: &[Rc<Tape>],
         changes: &mut Vec<SegmentChange>,
     ) -> Result<(), PassStopped> {
-        let mut source = RankSource { backend, rank: self.rank, changes };
+        self.answers.clear();
+        let answers = &mut self.answers;
+        let mut source = RankSource { backend, rank: self.rank, changes, answers };
         let mut results = Vec::new();
         for tape in tapes {
             match self.allocator.play(&mut source, tape, StreamId(0)) {
@@ -107,6 +117,15 @@ struct RankSource<'a> {
     backend: &'a mut dyn Backend,
     rank: Rank,
     changes: &'a mut Vec<SegmentChange>,
+    answers: &'a mut Vec<u64>,
+}
+
+impl RankSource<'_> {
+    /// Notes whether the device did what was asked.
+    fn noted<T>(&mut self, answer: Result<T, BackendError>) -> Result<T, SourceError> {
+        self.answers.push(u64::from(answer.is_ok()));
+        answer.map_err(source_error)
+    }
 }
 
 fn source_error(error: BackendError) -> SourceError {
@@ -120,49 +139,48 @@ fn source_error(error: BackendError) -> SourceError {
 
 impl SegmentSource for RankSource<'_> {
     fn allocate(&mut self, size: u64) -> Result<SegmentAddress, SourceError> {
-        let (rank, account) = (self.rank, Account::Activations);
-        let segment = self
-            .backend
-            .allocate(rank, account, Place::Device, Bytes(size))
-            .map_err(source_error)?;
+        let account = Account::Activations;
+        let segment = self.backend.allocate(self.rank, account, Place::Device, Bytes(size));
+        let segment = self.noted(segment)?;
         self.changes.push(SegmentChange::Taken(Bytes(size)));
         Ok(SegmentAddress(segment.0))
     }
 
     fn release(&mut self, segment: SegmentAddress, size: u64) -> Result<(), SourceError> {
-        self.backend.free(SegmentId(segment.0)).map_err(source_error)?;
+        let released = self.backend.free(SegmentId(segment.0));
+        self.noted(released)?;
         self.changes.push(SegmentChange::Given(Bytes(size)));
         Ok(())
     }
 
     fn free_bytes(&mut self) -> Result<u64, SourceError> {
-        let reading = self.backend.memory(self.rank).map_err(source_error)?;
-        Ok(reading.free.0)
+        let reading = self.backend.memory(self.rank);
+        let free = self.noted(reading)?.free.0;
+        self.answers.push(free);
+        Ok(free)
     }
 
     fn reserve(&mut self, size: u64) -> Result<SegmentAddress, SourceError> {
-        let range = self
-            .backend
-            .reserve(self.rank, Account::Activations, Bytes(size))
-            .map_err(source_error)?;
-        Ok(SegmentAddress(range.0))
+        let range = self.backend.reserve(self.rank, Account::Activations, Bytes(size));
+        Ok(SegmentAddress(self.noted(range)?.0))
     }
 
     fn map(&mut self, range: SegmentAddress, offset: u64, size: u64) -> Result<(), SourceError> {
         let mapped = self.backend.map(RangeId(range.0), Bytes(offset), Bytes(size));
-        mapped.map_err(source_error)?;
+        self.noted(mapped)?;
         self.changes.push(SegmentChange::Taken(Bytes(size)));
         Ok(())
     }
 
     fn unmap(&mut self, range: SegmentAddress, offset: u64, size: u64) -> Result<(), SourceError> {
         let unmapped = self.backend.unmap(RangeId(range.0), Bytes(offset), Bytes(size));
-        unmapped.map_err(source_error)?;
+        self.noted(unmapped)?;
         self.changes.push(SegmentChange::Given(Bytes(size)));
         Ok(())
     }
 
     fn unreserve(&mut self, range: SegmentAddress, _size: u64) -> Result<(), SourceError> {
-        self.backend.unreserve(RangeId(range.0)).map_err(source_error)
+        let given = self.backend.unreserve(RangeId(range.0));
+        self.noted(given)
     }
 }

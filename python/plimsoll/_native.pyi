@@ -1,0 +1,3 @@
+__version__: str
+
+def invoke(args: list[str], stdin: bytes | None = None) -> tuple[int, str, str]: ...
