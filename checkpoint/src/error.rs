@@ -64,7 +64,7 @@ pub enum CheckpointError {
         path: PathBuf,
         /// The tensor.
         name: String,
-        /// The nearest name that is there.
+        /// The nearest name that is there and means nothing else.
         near: Option<String>,
     },
     /// A tensor of another shape than the configuration gives it.

@@ -1,7 +1,7 @@
 //! Where the tensors lie, and reading one by its range.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::File,
     io::{Read, Seek, SeekFrom},
     path::{Path, PathBuf},
@@ -118,13 +118,20 @@ impl TensorIndex {
         Ok(Some(out))
     }
 
+    /// A missing tensor's error with the nearest name of a tensor that no other weight is.
+    fn hint(&self, error: CheckpointError, style: Style, shape: &DecoderShape) -> CheckpointError {
+        let CheckpointError::MissingTensor { path, name, .. } = error else { return error };
+        let known: BTreeSet<String> = shape.weights().map(|id| style.name(id)).collect();
+        let names = self.tensors.keys().filter(|name| !known.contains(*name));
+        let near = near::nearest(&name, names.map(String::as_str), 80).map(str::to_owned);
+        CheckpointError::MissingTensor { path, name, near }
+    }
+
     /// The encoding of a tensor that must be there with that extent.
     fn checked(&self, name: &str, expected: Extent) -> Result<Encoding, CheckpointError> {
         let Some(place) = self.tensors.get(name) else {
-            let names = self.tensors.keys().map(String::as_str);
-            let near = near::nearest(name, names, 80).map(str::to_owned);
             let (path, name) = (self.root.clone(), name.to_owned());
-            return Err(CheckpointError::MissingTensor { path, name, near });
+            return Err(CheckpointError::MissingTensor { path, name, near: None });
         };
         let path = || self.files[place.file].clone();
         let same = match place.shape.as_slice() {
@@ -177,7 +184,7 @@ impl WeightFiles {
     ) -> Result<Self, CheckpointError> {
         for id in shape.weights() {
             if let Some(extent) = shape.extent(id) {
-                index.checked(&style.name(id), extent)?;
+                index.checked(&style.name(id), extent).map_err(|e| index.hint(e, style, shape))?;
             }
         }
         Ok(Self { index, style, shape: shape.clone() })

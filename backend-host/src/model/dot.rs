@@ -2,6 +2,7 @@
 //!
 //! Each product is summed in sixteen lanes along the row, then the lanes pairwise: one order for every
 //! tile, so the tile may be chosen by the processor. Quantised rows are decoded 32 values at a time.
+#![allow(clippy::needless_range_loop, reason = "constant ranges over arrays become whole vectors")]
 
 use std::ops::Range;
 
