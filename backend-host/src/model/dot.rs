@@ -22,6 +22,25 @@ pub(super) struct Product<'a> {
     pub(super) out: &'a mut [f32],
 }
 
+/// What runs under the processor's vectors. Called by reference: the detour by which a closure is called
+/// once is not inlined, and what is not inlined does not get the vectors.
+struct Vectors<F>(F);
+
+impl<F: FnMut()> pulp::WithSimd for Vectors<F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: pulp::Simd>(mut self, _: S) {
+        (self.0)();
+    }
+}
+
+/// Runs a closure, itself `#[inline(always)]`, compiled for the processor's vectors.
+#[inline(always)]
+pub(super) fn vectors(arch: pulp::Arch, run: impl FnMut()) {
+    arch.dispatch(Vectors(run));
+}
+
 /// How many rows and tokens a tile has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Tile {
@@ -144,15 +163,18 @@ impl Product<'_> {
         let columns = matrix.columns;
         let job = Job { groups, columns, first: rows.start, x, tokens };
         match (tile, tokens) {
-            (_, 1) => arch.dispatch(
+            (_, 1) => vectors(
+                arch,
                 #[inline(always)]
                 || job.all::<4, 1>(out),
             ),
-            (Tile::Wide, _) => arch.dispatch(
+            (Tile::Wide, _) => vectors(
+                arch,
                 #[inline(always)]
                 || job.all::<4, 4>(out),
             ),
-            (Tile::Narrow, _) => arch.dispatch(
+            (Tile::Narrow, _) => vectors(
+                arch,
                 #[inline(always)]
                 || job.all::<2, 2>(out),
             ),

@@ -9,6 +9,7 @@ use rayon::prelude::*;
 
 use super::{
     attention::{Past, attend},
+    dot::vectors,
     held::Held,
     kv::KvPool,
     linear::{Part, Parts, Processor, linear},
@@ -385,7 +386,8 @@ impl<'a> Run<'a> {
         let (from, width): (&[f32], _) = (from, weight.len());
         by_rows(to, width, |i, to| {
             let from = &from[i * width..(i + 1) * width];
-            arch.dispatch(
+            vectors(
+                arch,
                 #[inline(always)]
                 || norm(from, weight, eps, to),
             );
@@ -425,7 +427,8 @@ impl<'a> Run<'a> {
         let arch = self.processor.arch;
         let [rows] = self.places.some(values, [at])?;
         by_rows(rows, width, |i, values| {
-            arch.dispatch(
+            vectors(
+                arch,
                 #[inline(always)]
                 || {
                     let row = self.rows.rows[i];
@@ -483,7 +486,8 @@ impl<'a> Run<'a> {
             let slots = &all[all.len() - seen..];
             let past = Past { kv, slots, start: head * head_dim, head_dim, scale };
             let queries = &from[row * row_width + head * width..][..width];
-            arch.dispatch(
+            vectors(
+                arch,
                 #[inline(always)]
                 || attend(past, queries, out),
             );
@@ -498,7 +502,8 @@ impl<'a> Run<'a> {
         let from: &[f32] = from;
         by_rows(to, width, |i, to| {
             let from = &from[i * wide..(i + 1) * wide];
-            arch.dispatch(
+            vectors(
+                arch,
                 #[inline(always)]
                 || swiglu(from, to),
             );
