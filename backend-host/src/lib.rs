@@ -11,6 +11,7 @@ pub mod linux;
 mod machine;
 pub mod macos;
 pub mod memory;
+pub mod model;
 pub mod nvidia_smi;
 mod pile;
 pub mod processes;

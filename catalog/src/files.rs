@@ -12,7 +12,7 @@ use plimsoll_core::{
         config,
         detail::Model,
         error::ConfigError,
-        gguf::{self, GgufError},
+        gguf::{self, GgufError, Lists},
         parallel::ParallelError,
         safetensors::{self, SafetensorsError},
         tensors::{self, TensorInfo},
@@ -238,7 +238,11 @@ fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>, FindError> {
     Ok(paths)
 }
 
-fn read_text(path: &Path) -> Result<String, FindError> {
+/// A text file of the checkpoint, bounded.
+///
+/// # Errors
+/// `Read` and `TooLarge`.
+pub fn read_text(path: &Path) -> Result<String, FindError> {
     let wrong = |error| FindError::Read { path: path.to_owned(), error };
     let size = std::fs::metadata(path).map_err(wrong)?.len();
     if size > TEXT_MAX {
@@ -292,6 +296,23 @@ fn checkpoint(folder: &Path) -> Result<Weights, FindError> {
 
 /// The tensors of one safetensors file; only its header is read.
 fn header(path: &Path) -> Result<Vec<TensorInfo>, FindError> {
+    Ok(safetensors_layout(path)?.tensors.into_iter().map(|tensor| tensor.info).collect())
+}
+
+/// Tensors of one safetensors file, and where they lie.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SafetensorsLayout {
+    /// In the order of the header.
+    pub tensors: Vec<safetensors::Placed>,
+    /// Offset of the first byte of data in the file.
+    pub data_start: u64,
+}
+
+/// The tensors of one safetensors file and their places; only its header is read.
+///
+/// # Errors
+/// `Read` and `Safetensors` with the file.
+pub fn safetensors_layout(path: &Path) -> Result<SafetensorsLayout, FindError> {
     let wrong = |error| FindError::Read { path: path.to_owned(), error };
     let bad = |error| FindError::Safetensors { path: path.to_owned(), error };
     let mut file = File::open(path).map_err(wrong)?;
@@ -301,14 +322,30 @@ fn header(path: &Path) -> Result<Vec<TensorInfo>, FindError> {
         let end = safetensors::header_end(*first).map_err(bad)?;
         file.take(end - 8).read_to_end(&mut bytes).map_err(wrong)?;
     }
-    safetensors::parse(&bytes).map_err(bad)
+    let tensors = safetensors::parse_placed(&bytes).map_err(bad)?;
+    Ok(SafetensorsLayout { tensors, data_start: bytes.len() as u64 })
+}
+
+/// The safetensors files of a checkpoint: those that its index names, else all of the folder, sorted.
+///
+/// # Errors
+/// `Read`, `TooLarge` and `Safetensors` of folder and index.
+pub fn safetensors_files(folder: &Path) -> Result<Vec<PathBuf>, FindError> {
+    let path = folder.join("model.safetensors.index.json");
+    if !path.is_file() {
+        return files(folder, "safetensors");
+    }
+    let index = safetensors::parse_index(&read_text(&path)?);
+    let index = index.map_err(|error| FindError::Safetensors { path, error })?;
+    let plain = |name: &&String| !name.contains(['/', '\\']) && !name.starts_with('.');
+    Ok(index.files.iter().filter(plain).take(FILES_MAX).map(|f| folder.join(f)).collect())
 }
 
 /// A GGUF file, or all parts of a split one (`-00001-of-00003.gguf`).
 fn gguf_file(name: &str, path: &Path) -> Result<Found, FindError> {
-    let mut file = gguf_header(path)?;
+    let mut file = gguf_header(path, Lists::Count)?;
     for part in other_parts(path) {
-        file.tensors.append(&mut gguf_header(&part)?.tensors);
+        file.tensors.append(&mut gguf_header(&part, Lists::Count)?.tensors);
     }
     let model = gguf::model(name, &file)
         .map_err(|error| FindError::Config { path: path.to_owned(), error })?;
@@ -325,14 +362,27 @@ fn other_parts(path: &Path) -> Vec<PathBuf> {
     (2..=count.min(FILES_MAX)).map(part).collect()
 }
 
+/// The headers of a GGUF file and, of a split one, of its other parts: vocabulary and merges are kept.
+///
+/// # Errors
+/// `Read` and `Gguf` with the file.
+pub fn gguf_layout(path: &Path) -> Result<Vec<(PathBuf, gguf::Gguf)>, FindError> {
+    let mut parts = vec![(path.to_owned(), gguf_header(path, Lists::Keep)?)];
+    for part in other_parts(path) {
+        let header = gguf_header(&part, Lists::Count)?;
+        parts.push((part, header));
+    }
+    Ok(parts)
+}
+
 /// Reads as much of the file as its header needs.
-fn gguf_header(path: &Path) -> Result<gguf::Gguf, FindError> {
+fn gguf_header(path: &Path, lists: Lists) -> Result<gguf::Gguf, FindError> {
     let wrong = |error| FindError::Read { path: path.to_owned(), error };
     let mut size = GGUF_FIRST;
     loop {
         let mut bytes = Vec::new();
         File::open(path).map_err(wrong)?.take(size).read_to_end(&mut bytes).map_err(wrong)?;
-        match gguf::parse(&bytes) {
+        match gguf::parse_lists(&bytes, lists) {
             Err(GgufError::Truncated { .. }) if bytes.len() as u64 == size && size < GGUF_MAX => {
                 size *= 4;
             }

@@ -2,6 +2,7 @@
 
 pub mod config;
 pub mod detail;
+pub mod encoding;
 pub mod error;
 mod fields;
 pub mod geometry;

@@ -48,6 +48,17 @@ pub enum SafetensorsError {
     },
 }
 
+/// A tensor and where its data lies.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Placed {
+    /// Name, shape, bytes.
+    pub info: TensorInfo,
+    /// As the header names it: `F32`, `BF16`, …
+    pub dtype: String,
+    /// First byte, counted from the end of the header.
+    pub start: u64,
+}
+
 /// The index of a checkpoint in several files.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Index {
@@ -122,6 +133,14 @@ pub fn header_end(first: [u8; 8]) -> Result<u64, SafetensorsError> {
 /// `Truncated`, `Length`, `Json`, and `Tensor` for an unknown dtype, a shape that is too large, or
 /// offsets that do not fit the shape.
 pub fn parse(bytes: &[u8]) -> Result<Vec<TensorInfo>, SafetensorsError> {
+    Ok(parse_placed(bytes)?.into_iter().map(|tensor| tensor.info).collect())
+}
+
+/// As [`parse`], with where the data of each tensor lies and its dtype.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_placed(bytes: &[u8]) -> Result<Vec<Placed>, SafetensorsError> {
     let found = bytes.len() as u64;
     let Some(first) = bytes.first_chunk::<8>() else {
         return Err(SafetensorsError::Truncated { needed: 8, found });
@@ -159,7 +178,7 @@ fn bits(dtype: &str) -> Option<u64> {
     })
 }
 
-fn tensor(name: &str, value: &Value) -> Result<TensorInfo, SafetensorsError> {
+fn tensor(name: &str, value: &Value) -> Result<Placed, SafetensorsError> {
     let wrong = |key: &'static str, allowed: &'static str| SafetensorsError::Tensor {
         name: name.chars().take(200).collect(),
         key,
@@ -181,12 +200,13 @@ fn tensor(name: &str, value: &Value) -> Result<TensorInfo, SafetensorsError> {
         [a, b] => Some((a.as_u64()?, b.as_u64()?)),
         _ => None,
     });
-    match ends {
-        Some((start, end)) if end.checked_sub(start) == Some(bytes) => {}
+    let start = match ends {
+        Some((start, end)) if end.checked_sub(start) == Some(bytes) => start,
         _ => return Err(wrong("data_offsets", "start and end, apart by the shape's bytes")),
-    }
+    };
     let float32 = dtype == Some("F32");
-    Ok(TensorInfo { name: name.to_owned(), shape, bytes, float32 })
+    let info = TensorInfo { name: name.to_owned(), shape, bytes, float32 };
+    Ok(Placed { info, dtype: dtype.unwrap_or_default().to_owned(), start })
 }
 
 #[cfg(test)]

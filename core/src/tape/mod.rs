@@ -19,6 +19,7 @@ mod mla;
 mod mlx;
 mod moe;
 mod one_buffer;
+pub mod own;
 mod recorder;
 mod sampler;
 mod series;

@@ -6,7 +6,7 @@ use plimsoll_core::model::{
     detail::Model,
     error::ConfigError,
     geometry::Dtype,
-    gguf::{self as format, GgufError},
+    gguf::{self as format, GgufError, Lists},
     kv,
     parallel::{ExpertSplit, Loader, Parallel},
     safetensors::{self as tensors_of, HEADER_MAX, SafetensorsError},
@@ -89,8 +89,12 @@ fn assert_bill(bill: &Bill) {
 /// The head of a GGUF file. Offsets in errors lie in the file; what is read can be billed.
 pub fn gguf(data: &[u8]) {
     let end = data.len() as u64;
+    let kept = in_time(|| format::parse_lists(data, Lists::Keep));
     match in_time(|| format::parse(data)) {
         Ok(file) => {
+            let kept = kept.map(|kept| (kept.tensors, kept.placed, kept.header_end));
+            let same = (file.tensors.clone(), file.placed.clone(), file.header_end);
+            assert_eq!(kept, Ok(same), "a vocabulary that is kept changes the rest");
             assert!(file.header_end <= end, "the header ends at {} of {end}", file.header_end);
             match in_time(|| format::model("fuzz", &file)) {
                 Ok(model) => {

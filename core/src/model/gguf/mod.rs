@@ -82,6 +82,28 @@ pub enum MetaValue {
     Numbers(Vec<u64>),
     /// Any other list: its length.
     List(u64),
+    /// A list of texts; only where lists are kept.
+    Texts(Vec<String>),
+    /// A list of whole numbers of any length and sign; only where lists are kept.
+    Integers(Vec<i64>),
+}
+
+/// What becomes of long lists.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lists {
+    /// Their length is kept.
+    Count,
+    /// Texts and whole numbers are kept: a vocabulary and its merges.
+    Keep,
+}
+
+/// Where a tensor's data lies, and how it is stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Placed {
+    /// ggml's name of the type.
+    pub kind: &'static str,
+    /// First byte, counted from [`Gguf::data_start`].
+    pub start: u64,
 }
 
 /// What a GGUF header says.
@@ -93,6 +115,8 @@ pub struct Gguf {
     pub metadata: Vec<(String, MetaValue)>,
     /// Tensors in file order, rows first.
     pub tensors: Vec<TensorInfo>,
+    /// Type and place of each tensor, in the same order.
+    pub placed: Vec<Placed>,
     /// Names of the ggml types in use, in the order in which they first occur.
     pub types: Vec<&'static str>,
     /// Offset of the end of the header, before alignment.
@@ -104,6 +128,16 @@ impl Gguf {
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&MetaValue> {
         self.metadata.iter().find(|(k, _)| k == key).map(|(_, v)| v)
+    }
+
+    /// Offset of the first tensor's data: the header's end, aligned as `general.alignment` says (32).
+    #[must_use]
+    pub fn data_start(&self) -> u64 {
+        let unit = match self.get("general.alignment") {
+            Some(MetaValue::Unsigned(n)) if (1..=1 << 20).contains(n) => *n,
+            _ => 32,
+        };
+        self.header_end.div_ceil(unit) * unit
     }
 
     /// Bytes of all tensors.
@@ -119,7 +153,15 @@ impl Gguf {
 /// # Errors
 /// `GgufError` with the offset.
 pub fn parse(bytes: &[u8]) -> Result<Gguf, GgufError> {
-    let mut reader = Reader { bytes, at: 0 };
+    parse_lists(bytes, Lists::Count)
+}
+
+/// As [`parse`]; with [`Lists::Keep`] the vocabulary is kept too.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_lists(bytes: &[u8], lists: Lists) -> Result<Gguf, GgufError> {
+    let mut reader = Reader { bytes, at: 0, lists };
     let magic = bytes.get(..4).unwrap_or(bytes);
     if magic != b"GGUF" {
         return Err(GgufError::Magic { found: magic.to_vec() });
@@ -140,20 +182,23 @@ pub fn parse(bytes: &[u8]) -> Result<Gguf, GgufError> {
         metadata.push((key, reader.value(kind, 0)?));
     }
     let mut tensors = Vec::new();
+    let mut placed = Vec::new();
     let mut types = Vec::new();
     for _ in 0..tensor_count {
-        let (tensor, name) = reader.tensor()?;
-        if !types.contains(&name) {
-            types.push(name);
+        let (tensor, place) = reader.tensor()?;
+        if !types.contains(&place.kind) {
+            types.push(place.kind);
         }
         tensors.push(tensor);
+        placed.push(place);
     }
-    Ok(Gguf { version, metadata, tensors, types, header_end: reader.at as u64 })
+    Ok(Gguf { version, metadata, tensors, placed, types, header_end: reader.at as u64 })
 }
 
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
+    lists: Lists,
 }
 
 impl<'a> Reader<'a> {
@@ -267,6 +312,9 @@ impl<'a> Reader<'a> {
             _ => 4,
         };
         let count = self.count("list length", least)?;
+        if self.lists == Lists::Keep && matches!(kind, 0..=5 | 8 | 10 | 11) && depth == 0 {
+            return self.kept(kind, count);
+        }
         let keep = count <= LIST_MAX && matches!(kind, 0..=5 | 10 | 11);
         let mut numbers = Vec::new();
         for _ in 0..count {
@@ -283,7 +331,27 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn tensor(&mut self) -> Result<(TensorInfo, &'static str), GgufError> {
+    /// All elements of a list of texts or whole numbers.
+    fn kept(&mut self, kind: u32, count: u64) -> Result<MetaValue, GgufError> {
+        let (mut texts, mut integers) = (Vec::new(), Vec::new());
+        for _ in 0..count {
+            match self.value(kind, 1)? {
+                MetaValue::Text(text) => texts.push(text),
+                MetaValue::Unsigned(n) => integers.push(i64::try_from(n).unwrap_or(i64::MAX)),
+                MetaValue::Negative(n) => integers.push(n),
+                _ => {}
+            }
+        }
+        Ok(if kind == 8 {
+            MetaValue::Texts(texts)
+        } else if integers.len() as u64 <= LIST_MAX && integers.iter().all(|n| *n >= 0) {
+            MetaValue::Numbers(integers.into_iter().map(i64::unsigned_abs).collect())
+        } else {
+            MetaValue::Integers(integers)
+        })
+    }
+
+    fn tensor(&mut self) -> Result<(TensorInfo, Placed), GgufError> {
         let name = self.text("tensor name")?;
         let offset = self.at as u64;
         let count = self.u32("dimension count")?;
@@ -303,7 +371,7 @@ impl<'a> Reader<'a> {
             value: u64::from(id),
             allowed: "a ggml type: 0-3, 6-30, 34, 35, 39, 40",
         })?;
-        self.u64("tensor offset")?;
+        let start = self.u64("tensor offset")?;
         let columns = shape.first().copied().unwrap_or(1);
         let rows = shape.iter().skip(1).try_fold(1_u64, |a, b| a.checked_mul(*b));
         let blocks = rows.and_then(|rows| rows.checked_mul(columns.div_ceil(kind.block)));
@@ -316,7 +384,8 @@ impl<'a> Reader<'a> {
         })?;
         shape.reverse();
         // Quantised and float32 tensors are used as they are.
-        Ok((TensorInfo { name, shape, bytes, float32: false }, kind.name))
+        let placed = Placed { kind: kind.name, start };
+        Ok((TensorInfo { name, shape, bytes, float32: false }, placed))
     }
 }
 

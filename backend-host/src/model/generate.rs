@@ -1,0 +1,90 @@
+//! Requests one after the other, without a scheduler: prompts by chunks, then token by token. What a server
+//! does with a scheduler must give the same tokens.
+
+use super::{
+    load::HostModel,
+    sample::{Sampled, Sampler, Sampling, SamplingError},
+    step::{Outputs, Sequence, StepError},
+};
+
+/// Why nothing was generated.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum GenerateError {
+    /// A step was refused.
+    #[error(transparent)]
+    Step(#[from] StepError),
+    /// Sampling options.
+    #[error(transparent)]
+    Sampling(#[from] SamplingError),
+}
+
+/// What was generated.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Generated {
+    /// Tokens, without the one that ended the text.
+    pub tokens: Vec<u32>,
+    /// Of each token, where logprobs were asked for.
+    pub logprobs: Vec<Sampled>,
+    /// An id of `ends` was chosen; otherwise the limit was reached.
+    pub ended: bool,
+}
+
+/// Generates with one model, a request at a time, in the first slots of its pool.
+#[derive(Debug)]
+pub struct Generator<'m> {
+    model: &'m mut HostModel,
+    /// Tokens of a prompt in one step.
+    chunk: usize,
+}
+
+impl<'m> Generator<'m> {
+    /// With the model's largest step as the chunk.
+    #[must_use]
+    pub fn new(model: &'m mut HostModel) -> Self {
+        let chunk = model.plan().limits.tokens as usize;
+        Self { model, chunk }
+    }
+
+    /// Up to `limit` tokens after `prompt`, until one of `ends` is chosen.
+    ///
+    /// # Errors
+    /// [`GenerateError`]; a pool or context that is too short is a refused step.
+    pub fn generate(
+        &mut self,
+        prompt: &[u32],
+        sampling: Sampling,
+        (limit, ends): (usize, &[u32]),
+    ) -> Result<Generated, GenerateError> {
+        let mut sampler = Sampler::new(sampling, prompt)?;
+        let slots: Vec<u32> = (0..(prompt.len() + limit) as u32).collect();
+        let mut done = 0;
+        let mut generated = Generated::default();
+        let mut next = None;
+        for tokens in prompt.chunks(self.chunk) {
+            done += tokens.len();
+            let last = done == prompt.len();
+            let outputs = if last { Outputs::Last } else { Outputs::None };
+            let sequence = Sequence { tokens, slots: &slots[..done], outputs };
+            next = self.model.step(&[sequence])?.row(0).map(|row| sampler.next(row));
+        }
+        while let Some(sampled) = next.take() {
+            let token = sampled.token;
+            generated.ended = ends.contains(&token);
+            if generated.ended || generated.tokens.len() == limit {
+                break;
+            }
+            generated.tokens.push(token);
+            if sampled.logprob.is_some() {
+                generated.logprobs.push(sampled);
+            }
+            if generated.tokens.len() == limit {
+                break;
+            }
+            done += 1;
+            let slots = &slots[..done];
+            let sequence = Sequence { tokens: &[token], slots, outputs: Outputs::Last };
+            next = self.model.step(&[sequence])?.row(0).map(|row| sampler.next(row));
+        }
+        Ok(generated)
+    }
+}

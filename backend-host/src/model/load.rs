@@ -1,0 +1,231 @@
+//! Loading: everything that a model will ever hold is taken here, before its first step.
+
+use std::collections::BTreeMap;
+
+use plimsoll_core::tape::own::{
+    self, ArenaPlan, DecoderShape, Op, OwnTape, PlanError, ShapeError, StepLimits, WeightId,
+    WeightSource, Workspace,
+};
+
+use super::{
+    dot::Tile,
+    held::{Held, Keep},
+    kv::KvPool,
+    linear::Processor,
+    step::{Body, Rope, Rows},
+};
+
+/// Most threads of a model.
+const THREADS_MAX: usize = 1024;
+
+/// What a model is loaded for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ModelOptions {
+    /// Threads of its own; the caller's thread waits for them.
+    pub threads: usize,
+    /// The largest step.
+    pub limits: StepLimits,
+    /// Token slots of the pool.
+    pub slots: usize,
+    /// Longest sequence: positions of the rotary table.
+    pub context: u64,
+    /// How matrices are kept.
+    pub keep: Keep,
+}
+
+/// Why a model is not loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError<E> {
+    /// The source of its weights.
+    #[error(transparent)]
+    Source(E),
+    /// Its shape.
+    #[error(transparent)]
+    Shape(#[from] ShapeError),
+    /// Its arena.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// An option out of its range.
+    #[error("{what} is {value}; allowed: {allowed}")]
+    Option {
+        /// Which.
+        what: &'static str,
+        /// As given.
+        value: u64,
+        /// What would be right.
+        allowed: String,
+    },
+    /// A weight came with another extent or too few bytes: a mistake of the source.
+    #[error("{0} does not have the extent that the shape gives it")]
+    Extent(WeightId),
+    /// No threads.
+    #[error("cannot start {threads} threads: {message}")]
+    Threads {
+        /// How many.
+        threads: usize,
+        /// The system's answer.
+        message: String,
+    },
+}
+
+/// What a loaded model holds, bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ModelMemory {
+    /// Matrices and vectors.
+    pub weights: u64,
+    /// Rotary table.
+    pub rope: u64,
+    /// Arena of activations.
+    pub arena: u64,
+    /// KV pool.
+    pub kv: u64,
+}
+
+/// A dense decoder, loaded.
+#[derive(Debug)]
+pub struct HostModel {
+    pub(super) pool: rayon::ThreadPool,
+    pub(super) body: Body,
+}
+
+impl HostModel {
+    /// Loads a model: plans its arena, reads its weights one by one, takes the pool.
+    ///
+    /// # Errors
+    /// [`LoadError`]; nothing stays behind.
+    pub fn load<S: WeightSource>(
+        shape: &DecoderShape,
+        source: &mut S,
+        options: &ModelOptions,
+    ) -> Result<Self, LoadError<S::Error>> {
+        check(shape, options)?;
+        let tape = own::tape(shape, Workspace::Product)?;
+        let plan = ArenaPlan::new(&tape, options.limits)?;
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(options.threads)
+            .thread_name(|i| format!("model-{i}"))
+            .build()
+            .map_err(|error| LoadError::Threads {
+                threads: options.threads,
+                message: error.to_string(),
+            })?;
+        let (matrices, vectors) = weights(shape, source, &tape, options.keep)?;
+        let body = Body {
+            kv: KvPool::new(shape.layers.len(), options.slots, shape.kv_width() as usize),
+            rope: Rope::new(&shape.rope, options.context as usize),
+            rows: Rows::new(options.limits),
+            arena: Arena::new(plan.total.0),
+            processor: Processor { arch: pulp::Arch::new(), tile: Tile::detect() },
+            shape: shape.clone(),
+            tape,
+            plan,
+            matrices,
+            vectors,
+        };
+        Ok(Self { pool, body })
+    }
+
+    /// What it holds.
+    #[must_use]
+    pub fn memory(&self) -> ModelMemory {
+        let body = &self.body;
+        let vectors = body.vectors.values().map(|v| v.len() as u64 * 4);
+        ModelMemory {
+            weights: body.matrices.values().map(Held::bytes).chain(vectors).sum(),
+            rope: body.rope.bytes(),
+            arena: body.arena.values.len() as u64 * 4,
+            kv: body.kv.bytes(),
+        }
+    }
+
+    /// Its shape.
+    #[must_use]
+    pub const fn shape(&self) -> &DecoderShape {
+        &self.body.shape
+    }
+
+    /// The plan of its arena.
+    #[must_use]
+    pub const fn plan(&self) -> &ArenaPlan {
+        &self.body.plan
+    }
+
+    /// Token slots of its pool.
+    #[must_use]
+    pub const fn slots(&self) -> usize {
+        self.body.kv.slots()
+    }
+}
+
+fn check<E>(shape: &DecoderShape, options: &ModelOptions) -> Result<(), LoadError<E>> {
+    let wrong = |what, value, allowed| Err(LoadError::Option { what, value, allowed });
+    if !(1..=THREADS_MAX).contains(&options.threads) {
+        let allowed = format!("1 to {THREADS_MAX}");
+        return wrong("threads", options.threads as u64, allowed);
+    }
+    if !(1..=1 << 32).contains(&options.slots) {
+        return wrong("token slots of the pool", options.slots as u64, "1 to 2^32".to_owned());
+    }
+    if !(1..=shape.context).contains(&options.context) {
+        let allowed = format!("1 to {}, the model's own", shape.context);
+        return wrong("context", options.context, allowed);
+    }
+    Ok(())
+}
+
+type Weights = (BTreeMap<WeightId, Held>, BTreeMap<WeightId, Vec<f32>>);
+
+/// Matrices are what projections and the embedding use; the rest are vectors.
+fn weights<S: WeightSource>(
+    shape: &DecoderShape,
+    source: &mut S,
+    tape: &OwnTape,
+    keep: Keep,
+) -> Result<Weights, LoadError<S::Error>> {
+    let projections = tape.ops.iter().flat_map(|op| match op {
+        Op::Linear { weights, .. } => weights.as_slice(),
+        _ => &[],
+    });
+    let projections: std::collections::BTreeSet<_> = projections.copied().collect();
+    let (mut matrices, mut vectors) = (BTreeMap::new(), BTreeMap::new());
+    for id in shape.weights() {
+        let matrix = source.weight(id).map_err(LoadError::Source)?;
+        let (rows, columns) = (matrix.extent.rows, matrix.extent.columns);
+        let bytes = matrix.encoding.row_bytes(columns as usize);
+        let bytes = bytes.and_then(|b| b.checked_mul(rows as usize));
+        if shape.extent(id) != Some(matrix.extent) || bytes != Some(matrix.bytes.len()) {
+            return Err(LoadError::Extent(id));
+        }
+        let embedding = id.role == own::Role::Embedding;
+        if embedding || projections.contains(&id) {
+            matrices.insert(id, Held::new(&matrix, keep));
+        } else {
+            let mut values = vec![0.0; columns as usize];
+            matrix.encoding.decode(&matrix.bytes, &mut values);
+            vectors.insert(id, values);
+        }
+    }
+    Ok((matrices, vectors))
+}
+
+/// The planned buffers, in one piece that begins at a cache line.
+#[derive(Debug)]
+pub(super) struct Arena {
+    values: Vec<f32>,
+    start: usize,
+}
+
+impl Arena {
+    fn new(bytes: u64) -> Self {
+        let mut values = vec![f32::NAN; bytes as usize / 4 + 16];
+        // Touched: its pages are there from now on.
+        values.fill(0.0);
+        let start = values.as_ptr().align_offset(64).min(16);
+        Self { values, start }
+    }
+
+    pub(super) fn values(&mut self) -> &mut [f32] {
+        let start = self.start;
+        &mut self.values[start..]
+    }
+}

@@ -1,0 +1,23 @@
+//! A dense decoder on the CPU: weights in RAM, a paged KV pool, a planned arena, and the own tape executed
+//! over them. A step allocates nothing.
+//!
+//! Every value is computed in one fixed order, whatever the batch, the chunk, the number of threads or the
+//! width of the processor's vectors: a token's logits are the same bits in a batch and alone.
+
+mod attention;
+mod dot;
+mod generate;
+mod held;
+mod kv;
+mod linear;
+mod load;
+mod sample;
+mod step;
+mod vector;
+
+pub use generate::{GenerateError, Generated, Generator};
+pub use held::Keep;
+pub use kv::KvPool;
+pub use load::{HostModel, LoadError, ModelMemory, ModelOptions};
+pub use sample::{Logprob, Sampled, Sampler, Sampling, SamplingError};
+pub use step::{Logits, Outputs, Sequence, StepError};

@@ -1,0 +1,322 @@
+//! From logits to a token: penalties, temperature, top-k, top-p, min-p, and one draw from the request's
+//! own stream. The same request gives the same tokens, whatever runs beside it.
+
+use rand_chacha::{
+    ChaCha8Rng,
+    rand_core::{Rng, SeedableRng},
+};
+use std::collections::BTreeMap;
+
+/// How tokens are chosen. The default is greedy.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Sampling {
+    /// 0 is greedy.
+    pub temperature: f32,
+    /// Only the `k` most likely; 0 for all.
+    pub top_k: u32,
+    /// Only the most likely that together have this probability.
+    pub top_p: f32,
+    /// Only those at least this part as likely as the most likely.
+    pub min_p: f32,
+    /// Divides positive logits, multiplies negative ones, of tokens in prompt or output; 1 for none.
+    pub repetition_penalty: f32,
+    /// Taken off once for a token of the output.
+    pub presence_penalty: f32,
+    /// Taken off for each time that a token is in the output.
+    pub frequency_penalty: f32,
+    /// Seed of the request's stream.
+    pub seed: u64,
+    /// How many of the most likely tokens are reported; `None` for no logprobs.
+    pub logprobs: Option<u32>,
+}
+
+impl Default for Sampling {
+    fn default() -> Self {
+        Self {
+            temperature: 0.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            seed: 0,
+            logprobs: None,
+        }
+    }
+}
+
+/// A value out of its range.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+#[error("`{name}` is {value}; allowed: {allowed}")]
+pub struct SamplingError {
+    /// The field.
+    pub name: &'static str,
+    /// As given.
+    pub value: f32,
+    /// What would be right.
+    pub allowed: &'static str,
+}
+
+impl Sampling {
+    /// Checks the ranges: those of the `OpenAI` interface and of SGLang.
+    ///
+    /// # Errors
+    /// The first value out of its range.
+    pub fn check(&self) -> Result<(), SamplingError> {
+        let fields = [
+            ("temperature", self.temperature, 0.0, 2.0, "0 to 2"),
+            ("top_p", self.top_p, f32::MIN_POSITIVE, 1.0, "above 0, up to 1"),
+            ("min_p", self.min_p, 0.0, 1.0, "0 to 1"),
+            (
+                "repetition_penalty",
+                self.repetition_penalty,
+                f32::MIN_POSITIVE,
+                2.0,
+                "above 0, up to 2",
+            ),
+            ("presence_penalty", self.presence_penalty, -2.0, 2.0, "-2 to 2"),
+            ("frequency_penalty", self.frequency_penalty, -2.0, 2.0, "-2 to 2"),
+        ];
+        for (name, value, low, high, allowed) in fields {
+            if !(low..=high).contains(&value) {
+                return Err(SamplingError { name, value, allowed });
+            }
+        }
+        match self.logprobs {
+            Some(n) if n > 20 => {
+                Err(SamplingError { name: "logprobs", value: n as f32, allowed: "0 to 20" })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A token and the logarithm of its probability by the model: before penalties and temperature.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Logprob {
+    /// Id.
+    pub token: u32,
+    /// Natural logarithm.
+    pub logprob: f32,
+}
+
+/// What was chosen.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Sampled {
+    /// Id.
+    pub token: u32,
+    /// Its logprob, where logprobs are asked for.
+    pub logprob: Option<f32>,
+    /// The most likely tokens, likeliest first.
+    pub top: Vec<Logprob>,
+}
+
+/// One request's sampler.
+#[derive(Clone, Debug)]
+pub struct Sampler {
+    options: Sampling,
+    stream: ChaCha8Rng,
+    prompt: BTreeMap<u32, u32>,
+    output: BTreeMap<u32, u32>,
+    /// Logits and ids that are still in the choice; room for the vocabulary, taken once.
+    choice: Vec<(f32, u32)>,
+}
+
+impl Sampler {
+    /// A sampler for a request with that prompt.
+    ///
+    /// # Errors
+    /// [`SamplingError`].
+    pub fn new(options: Sampling, prompt: &[u32]) -> Result<Self, SamplingError> {
+        options.check()?;
+        let mut counts = BTreeMap::new();
+        if options.repetition_penalty != 1.0 {
+            prompt.iter().for_each(|id| *counts.entry(*id).or_insert(0) += 1);
+        }
+        let stream = ChaCha8Rng::seed_from_u64(options.seed);
+        let (output, choice) = (BTreeMap::new(), Vec::new());
+        Ok(Self { options, stream, prompt: counts, output, choice })
+    }
+
+    /// Chooses the next token, which counts as output from then on.
+    pub fn next(&mut self, logits: &[f32]) -> Sampled {
+        let options = self.options;
+        self.choice.clear();
+        self.choice.extend(logits.iter().copied().zip(0_u32..));
+        self.penalise();
+        let token = if options.temperature == 0.0 { self.greedy() } else { self.draw() };
+        *self.output.entry(token).or_insert(0) += 1;
+        let (logprob, top) = self.logprobs(logits, token);
+        Sampled { token, logprob, top }
+    }
+
+    fn penalise(&mut self) {
+        let options = self.options;
+        let (prompt, output) = (&self.prompt, &self.output);
+        if options.repetition_penalty != 1.0 {
+            let once = prompt.keys().chain(output.keys().filter(|id| !prompt.contains_key(id)));
+            for id in once {
+                if let Some((logit, _)) = self.choice.get_mut(*id as usize) {
+                    let factor = options.repetition_penalty;
+                    *logit = if *logit > 0.0 { *logit / factor } else { *logit * factor };
+                }
+            }
+        }
+        for (id, count) in output {
+            if let Some((logit, _)) = self.choice.get_mut(*id as usize) {
+                *logit -= options.presence_penalty + options.frequency_penalty * *count as f32;
+            }
+        }
+    }
+
+    /// The highest logit; the lower id of equals.
+    fn greedy(&self) -> u32 {
+        let mut best = (f32::NEG_INFINITY, 0);
+        for (logit, id) in &self.choice {
+            if *logit > best.0 {
+                best = (*logit, *id);
+            }
+        }
+        best.1
+    }
+
+    fn draw(&mut self) -> u32 {
+        let options = self.options;
+        let order = |a: &(f32, u32), b: &(f32, u32)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
+        self.choice.sort_unstable_by(order);
+        if options.top_k > 0 {
+            self.choice.truncate(options.top_k as usize);
+        }
+        let most = self.choice.first().map_or(0.0, |c| c.0);
+        let weight =
+            |logit: f32| libm::exp(f64::from(logit - most) / f64::from(options.temperature));
+        let total: f64 = self.choice.iter().map(|c| weight(c.0)).sum();
+        let (mut sum, mut keep) = (0.0, 0);
+        for (logit, _) in &self.choice {
+            // The first is always kept: it has weight 1.
+            if keep > 0 && weight(*logit) < f64::from(options.min_p) {
+                break;
+            }
+            sum += weight(*logit);
+            keep += 1;
+            if sum >= f64::from(options.top_p) * total {
+                break;
+            }
+        }
+        self.choice.truncate(keep);
+        // 53 bits: every value below 1 is as likely.
+        let unit = (self.stream.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
+        let mut left = unit * sum;
+        for (logit, id) in &self.choice {
+            left -= weight(*logit);
+            if left < 0.0 {
+                return *id;
+            }
+        }
+        self.choice.last().map_or(0, |c| c.1)
+    }
+
+    fn logprobs(&mut self, logits: &[f32], token: u32) -> (Option<f32>, Vec<Logprob>) {
+        let Some(count) = self.options.logprobs else { return (None, Vec::new()) };
+        let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let sum: f64 = logits.iter().map(|l| libm::exp(f64::from(l - most))).sum();
+        let of = |logit: f32| (f64::from(logit - most) - libm::log(sum)) as f32;
+        self.choice.clear();
+        self.choice.extend(logits.iter().copied().zip(0_u32..));
+        let order = |a: &(f32, u32), b: &(f32, u32)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
+        let count = (count as usize).min(self.choice.len());
+        if (1..self.choice.len()).contains(&count) {
+            self.choice.select_nth_unstable_by(count - 1, order);
+        }
+        self.choice.truncate(count);
+        self.choice.sort_unstable_by(order);
+        let top = self.choice.iter().map(|(logit, id)| Logprob { token: *id, logprob: of(*logit) });
+        (logits.get(token as usize).map(|logit| of(*logit)), top.collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn tokens(options: Sampling, logits: &[f32], count: usize) -> Vec<u32> {
+        let mut sampler = Sampler::new(options, &[1]).unwrap();
+        (0..count).map(|_| sampler.next(logits).token).collect()
+    }
+
+    #[test]
+    fn draws_follow_the_distribution() {
+        // Probabilities 0.6, 0.3, 0.1.
+        let logits = [0.6_f32.ln(), 0.3_f32.ln(), 0.1_f32.ln()];
+        let options = Sampling { temperature: 1.0, seed: 3, ..Sampling::default() };
+        let drawn = tokens(options, &logits, 20_000);
+        for (id, part) in [(0, 0.6), (1, 0.3), (2, 0.1)] {
+            let found = drawn.iter().filter(|t| **t == id).count() as f64 / 20_000.0;
+            // Four standard deviations of a count.
+            assert!((found - part).abs() < 0.014, "{id}: {found}");
+        }
+        assert_eq!(drawn[..50], tokens(options, &logits, 50));
+        assert_ne!(drawn[..50], tokens(Sampling { seed: 4, ..options }, &logits, 50));
+        let cut = |options| tokens(options, &logits, 500).into_iter().max();
+        assert_eq!(cut(Sampling { top_k: 2, ..options }), Some(1));
+        assert_eq!(cut(Sampling { top_p: 0.85, ..options }), Some(1));
+        assert_eq!(cut(Sampling { top_p: 0.91, ..options }), Some(2));
+        assert_eq!(cut(Sampling { min_p: 0.4, ..options }), Some(1));
+        assert_eq!(cut(Sampling { min_p: 0.6, ..options }), Some(0));
+    }
+
+    #[test]
+    fn penalties_by_hand() {
+        let logits = [2.0, 1.0, -1.0];
+        let greedy = Sampling::default();
+        assert_eq!(tokens(greedy, &logits, 3), [0, 0, 0]);
+        // 2, then 2 - 1.5; 1 and 1 - 1.5; 0.5 again.
+        let presence = Sampling { presence_penalty: 1.5, ..greedy };
+        assert_eq!(tokens(presence, &logits, 4), [0, 1, 0, 0]);
+        let frequency = Sampling { frequency_penalty: 0.8, ..greedy };
+        assert_eq!(tokens(frequency, &logits, 4), [0, 0, 1, 0]);
+        // The prompt holds token 1: 1 / 2; then 0 has 2 / 2.
+        let repetition = Sampling { repetition_penalty: 2.0, ..greedy };
+        assert_eq!(tokens(repetition, &[0.9, 1.0, -1.0], 2), [0, 1]);
+    }
+
+    #[test]
+    fn logprobs_are_the_models() {
+        let options =
+            Sampling { temperature: 0.7, top_k: 1, logprobs: Some(2), ..Sampling::default() };
+        let logits = [0.1_f32.ln(), 0.6_f32.ln(), 0.3_f32.ln()];
+        let sampled = Sampler::new(options, &[]).unwrap().next(&logits);
+        assert_eq!(sampled.token, 1);
+        assert!((sampled.logprob.unwrap() - 0.6_f32.ln()).abs() < 1e-6);
+        assert_eq!(sampled.top.iter().map(|t| t.token).collect::<Vec<_>>(), [1, 2]);
+    }
+
+    #[test]
+    fn values_out_of_range_are_errors() {
+        let wrong = Sampling { top_p: 0.0, ..Sampling::default() };
+        let error = Sampler::new(wrong, &[]).unwrap_err().to_string();
+        assert_eq!(error, "`top_p` is 0; allowed: above 0, up to 1");
+        assert!(Sampling { temperature: f32::NAN, ..Sampling::default() }.check().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_drawn_is_among_the_likely(
+            logits in prop::collection::vec(-8.0_f32..8.0, 1..60), seed: u64,
+            temperature in 0.1_f32..2.0, top_k in 0_u32..10, top_p in 0.05_f32..1.0,
+            min_p in 0.0_f32..0.5,
+        ) {
+            let options =
+                Sampling { temperature, top_k, top_p, min_p, seed, ..Sampling::default() };
+            let token = tokens(options, &logits, 1)[0];
+            let own = logits[token as usize];
+            let higher = logits.iter().filter(|l| **l > own).count();
+            prop_assert!(top_k == 0 || higher < top_k as usize);
+            let most = logits.iter().copied().fold(f32::MIN, f32::max);
+            let ratio = f64::from((own - most) / temperature).exp();
+            prop_assert!(ratio >= f64::from(min_p) * 0.9999);
+        }
+    }
+}

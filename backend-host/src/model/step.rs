@@ -1,0 +1,528 @@
+//! One step: the tape's operations in order over the arena. Nothing is allocated here.
+
+use std::{collections::BTreeMap, ops::Range};
+
+use plimsoll_core::tape::own::{
+    ArenaPlan, BufferId, DecoderShape, Effect, Op, OwnTape, Role, StepLimits, StepSize, WeightId,
+};
+use rayon::prelude::*;
+
+use super::{
+    attention::{Past, attend},
+    dot::vectors,
+    held::Held,
+    kv::KvPool,
+    linear::{Part, Parts, Processor, linear},
+    load::{Arena, HostModel},
+    vector::{norm, norm_in_place, rotate, swiglu},
+};
+
+/// Values below which an operation by rows is not worth a second thread.
+const SERIAL: usize = 1 << 14;
+
+/// Which of a sequence's new tokens give logits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outputs {
+    /// None: a chunk of a prompt that goes on.
+    None,
+    /// The last: it gives the next token.
+    Last,
+    /// All of them.
+    All,
+}
+
+/// New tokens of one request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sequence<'a> {
+    /// New tokens.
+    pub tokens: &'a [u32],
+    /// Slots of all its positions, the new ones last. The slots of what comes before hold its keys and
+    /// values; those of the new tokens are no other sequence's in this step.
+    pub slots: &'a [u32],
+    /// Whose logits are asked for.
+    pub outputs: Outputs,
+}
+
+/// Why a step is refused. Nothing has changed then.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum StepError {
+    /// More than the arena is planned for.
+    #[error("a step of {tokens} tokens and {outputs} outputs; planned: {} and {}", limits.tokens, limits.outputs)]
+    TooLarge {
+        /// Tokens asked for.
+        tokens: u64,
+        /// Outputs asked for.
+        outputs: u64,
+        /// The plan.
+        limits: StepLimits,
+    },
+    /// A number of a sequence that is out of its range.
+    #[error("sequence {sequence}: {what} is {value}; allowed: {allowed}")]
+    Sequence {
+        /// Index in the step.
+        sequence: usize,
+        /// What.
+        what: &'static str,
+        /// As given.
+        value: u64,
+        /// What would be right.
+        allowed: String,
+    },
+    /// Tape and plan do not belong together: a mistake of this crate.
+    #[error("the tape names {0}, which is not there")]
+    Tape(&'static str),
+}
+
+/// Logits of a step: one row an output, in the order of the sequences.
+#[derive(Clone, Copy, Debug)]
+pub struct Logits<'a> {
+    values: &'a [f32],
+    vocab: usize,
+}
+
+impl<'a> Logits<'a> {
+    /// Rows.
+    #[must_use]
+    pub const fn count(&self) -> usize {
+        self.values.len() / self.vocab
+    }
+
+    /// A row.
+    #[must_use]
+    pub fn row(&self, index: usize) -> Option<&'a [f32]> {
+        self.values.chunks(self.vocab).nth(index)
+    }
+
+    /// All rows.
+    pub fn rows(&self) -> impl Iterator<Item = &'a [f32]> + use<'a> {
+        self.values.chunks(self.vocab)
+    }
+}
+
+impl HostModel {
+    /// Executes one step.
+    ///
+    /// # Errors
+    /// [`StepError`]: what the plan does not cover, ids and slots that are not there.
+    pub fn step(&mut self, sequences: &[Sequence<'_>]) -> Result<Logits<'_>, StepError> {
+        let Self { pool, body } = self;
+        body.take(sequences)?;
+        pool.install(|| body.run(sequences))?;
+        body.logits()
+    }
+}
+
+/// One new token.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    token: u32,
+    position: u32,
+    sequence: u32,
+}
+
+/// The rows of the step; their room is taken once.
+#[derive(Debug)]
+pub(super) struct Rows {
+    rows: Vec<Row>,
+    outputs: Vec<u32>,
+}
+
+impl Rows {
+    pub(super) fn new(limits: StepLimits) -> Self {
+        Self {
+            rows: Vec::with_capacity(limits.tokens as usize),
+            outputs: Vec::with_capacity(limits.outputs as usize),
+        }
+    }
+
+    fn size(&self) -> StepSize {
+        StepSize { tokens: self.rows.len() as u64, outputs: self.outputs.len() as u64 }
+    }
+}
+
+/// Cosines and sines by position.
+#[derive(Debug)]
+pub(super) struct Rope {
+    half: usize,
+    cos: Vec<f32>,
+    sin: Vec<f32>,
+}
+
+impl Rope {
+    /// Angles are made in double precision: at position 100,000 a float32 angle is off by 0.01.
+    pub(super) fn new(turns: &[f64], positions: usize) -> Self {
+        let angles = (0..positions).flat_map(|p| turns.iter().map(move |turn| p as f64 * turn));
+        let (cos, sin) = angles.map(|a| (libm::cos(a) as f32, libm::sin(a) as f32)).unzip();
+        Self { half: turns.len(), cos, sin }
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.cos.len() as u64 * 8
+    }
+
+    fn positions(&self) -> usize {
+        self.cos.len() / self.half.max(1)
+    }
+
+    fn at(&self, position: u32) -> (&[f32], &[f32]) {
+        let range = position as usize * self.half..(position as usize + 1) * self.half;
+        (&self.cos[range.clone()], &self.sin[range])
+    }
+}
+
+/// A model without its threads.
+#[derive(Debug)]
+pub(super) struct Body {
+    pub(super) shape: DecoderShape,
+    pub(super) tape: OwnTape,
+    pub(super) plan: ArenaPlan,
+    pub(super) matrices: BTreeMap<WeightId, Held>,
+    pub(super) vectors: BTreeMap<WeightId, Vec<f32>>,
+    pub(super) rope: Rope,
+    pub(super) arena: Arena,
+    pub(super) kv: KvPool,
+    pub(super) rows: Rows,
+    pub(super) processor: Processor,
+}
+
+impl std::fmt::Debug for Processor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.tile)
+    }
+}
+
+impl Body {
+    /// Checks the sequences and lays out their rows.
+    fn take(&mut self, sequences: &[Sequence<'_>]) -> Result<(), StepError> {
+        let (mut tokens, mut outputs) = (0_u64, 0_u64);
+        for (index, sequence) in sequences.iter().enumerate() {
+            self.check(index, sequence)?;
+            tokens += sequence.tokens.len() as u64;
+            outputs += outputs_of(sequence) as u64;
+        }
+        if tokens == 0 || !self.plan.covers(StepSize { tokens, outputs }) {
+            return Err(StepError::TooLarge { tokens, outputs, limits: self.plan.limits });
+        }
+        self.rows.rows.clear();
+        self.rows.outputs.clear();
+        for (index, sequence) in sequences.iter().enumerate() {
+            let before = sequence.slots.len() - sequence.tokens.len();
+            for (i, token) in sequence.tokens.iter().enumerate() {
+                let position = (before + i) as u32;
+                self.rows.rows.push(Row { token: *token, position, sequence: index as u32 });
+            }
+            let end = self.rows.rows.len() as u32;
+            self.rows.outputs.extend(end - outputs_of(sequence) as u32..end);
+        }
+        Ok(())
+    }
+
+    fn check(&self, sequence: usize, given: &Sequence<'_>) -> Result<(), StepError> {
+        let wrong = |what, value: usize, allowed| {
+            Err(StepError::Sequence { sequence, what, value: value as u64, allowed })
+        };
+        let (new, all) = (given.tokens.len(), given.slots.len());
+        if new == 0 || all < new {
+            return wrong("new tokens", new, format!("1 to its {all} slots"));
+        }
+        if all > self.rope.positions() {
+            return wrong("positions", all, format!("up to {}", self.rope.positions()));
+        }
+        let slots = self.kv.slots();
+        if let Some(slot) = given.slots.iter().find(|slot| **slot as usize >= slots) {
+            return wrong("slot", *slot as usize, format!("below {slots}"));
+        }
+        let vocab = self.shape.vocab;
+        if let Some(token) = given.tokens.iter().find(|token| u64::from(**token) >= vocab) {
+            return wrong("token", *token as usize, format!("below {vocab}"));
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, sequences: &[Sequence<'_>]) -> Result<(), StepError> {
+        let Self { tape, arena, kv, .. } = self;
+        let model = Run {
+            shape: &self.shape,
+            matrices: &self.matrices,
+            vectors: &self.vectors,
+            rope: &self.rope,
+            rows: &self.rows,
+            processor: self.processor,
+            places: Places { tape, plan: &self.plan, size: self.rows.size() },
+        };
+        let values = arena.values();
+        for op in &tape.ops {
+            model.op(op, values, kv, sequences)?;
+        }
+        Ok(())
+    }
+
+    fn logits(&mut self) -> Result<Logits<'_>, StepError> {
+        let size = self.rows.size();
+        let places = Places { tape: &self.tape, plan: &self.plan, size };
+        let range = places.range(self.tape.logits)?;
+        let values = self.arena.values().get(range).ok_or(StepError::Tape("logits"))?;
+        Ok(Logits { values, vocab: self.shape.vocab as usize })
+    }
+}
+
+fn outputs_of(sequence: &Sequence<'_>) -> usize {
+    match sequence.outputs {
+        Outputs::None => 0,
+        Outputs::Last => 1,
+        Outputs::All => sequence.tokens.len(),
+    }
+}
+
+/// Where buffers lie in this step.
+#[derive(Clone, Copy)]
+struct Places<'a> {
+    tape: &'a OwnTape,
+    plan: &'a ArenaPlan,
+    size: StepSize,
+}
+
+impl Places<'_> {
+    /// Values of the arena.
+    fn range(&self, id: BufferId) -> Result<Range<usize>, StepError> {
+        let buffer = self.tape.buffer(id).ok_or(StepError::Tape("a buffer"))?;
+        let offset = self.plan.offsets.get(id.0 as usize).ok_or(StepError::Tape("an offset"))?;
+        let start = offset.0 as usize / 4;
+        Ok(start..start + buffer.values(self.size) as usize)
+    }
+
+    fn width(&self, id: BufferId) -> usize {
+        self.tape.buffer(id).map_or(1, |b| b.width as usize)
+    }
+
+    fn some<'v, const N: usize>(
+        &self,
+        values: &'v mut [f32],
+        ids: [BufferId; N],
+    ) -> Result<[&'v mut [f32]; N], StepError> {
+        let mut ranges = [const { 0..0 }; N];
+        for (range, id) in ranges.iter_mut().zip(ids) {
+            *range = self.range(id)?;
+        }
+        values.get_disjoint_mut(ranges).map_err(|_| StepError::Tape("buffers apart"))
+    }
+}
+
+/// All that an operation reads beside arena and pool.
+#[derive(Clone, Copy)]
+struct Run<'a> {
+    shape: &'a DecoderShape,
+    matrices: &'a BTreeMap<WeightId, Held>,
+    vectors: &'a BTreeMap<WeightId, Vec<f32>>,
+    rope: &'a Rope,
+    rows: &'a Rows,
+    processor: Processor,
+    places: Places<'a>,
+}
+
+/// Rows of `to` on all threads, or on this one where they are few.
+fn by_rows(to: &mut [f32], width: usize, each: impl Fn(usize, &mut [f32]) + Sync) {
+    if to.len() < SERIAL {
+        to.chunks_mut(width).enumerate().for_each(|(i, row)| each(i, row));
+    } else {
+        to.par_chunks_mut(width).enumerate().for_each(|(i, row)| each(i, row));
+    }
+}
+
+impl<'a> Run<'a> {
+    fn op(
+        self,
+        op: &Op,
+        values: &mut [f32],
+        kv: &mut KvPool,
+        sequences: &[Sequence<'_>],
+    ) -> Result<(), StepError> {
+        match op {
+            Op::Embed { to } => self.embed(values, *to),
+            Op::Norm { weight, from, to } => self.norm(values, *weight, [*from, *to]),
+            Op::Linear { weights, from, to, workspace, effect } => {
+                let workspace = workspace.ok_or(StepError::Tape("a workspace"))?;
+                self.linear(values, weights, [*from, *to, workspace], *effect)
+            }
+            Op::HeadNorm { weight, at, start, heads } => {
+                let (weight, eps) = (self.vector(*weight)?, self.shape.norm_eps);
+                self.heads(values, *at, (*start, *heads), move |_, head| {
+                    norm_in_place(head, weight, eps);
+                })
+            }
+            Op::Rope { at, start, heads } => {
+                let rope = self.rope;
+                self.heads(values, *at, (*start, *heads), move |row, head| {
+                    let (cos, sin) = rope.at(row.position);
+                    rotate(head, cos, sin);
+                })
+            }
+            Op::StoreKv { layer, from } => self.store(values, kv, *layer, *from, sequences),
+            Op::Attend { layer, from, to, window } => {
+                self.attend(values, kv, (*layer, *window), [*from, *to], sequences)
+            }
+            Op::SwiGlu { from, to } => self.swiglu(values, [*from, *to]),
+            Op::Gather { from, to } => self.gather(values, [*from, *to]),
+        }
+    }
+
+    fn vector(self, id: WeightId) -> Result<&'a [f32], StepError> {
+        self.vectors.get(&id).map(Vec::as_slice).ok_or(StepError::Tape("a vector"))
+    }
+
+    fn embed(self, values: &mut [f32], to: BufferId) -> Result<(), StepError> {
+        let [rows] = self.places.some(values, [to])?;
+        let id = WeightId { layer: None, role: Role::Embedding };
+        let embedding = self.matrices.get(&id).ok_or(StepError::Tape("an embedding"))?;
+        for (row, to) in self.rows.rows.iter().zip(rows.chunks_mut(embedding.columns)) {
+            embedding.row(row.token as usize, to);
+        }
+        Ok(())
+    }
+
+    fn norm(self, values: &mut [f32], id: WeightId, ids: [BufferId; 2]) -> Result<(), StepError> {
+        let (weight, eps, arch) = (self.vector(id)?, self.shape.norm_eps, self.processor.arch);
+        let [from, to] = self.places.some(values, ids)?;
+        let (from, width): (&[f32], _) = (from, weight.len());
+        by_rows(to, width, |i, to| {
+            let from = &from[i * width..(i + 1) * width];
+            vectors(
+                arch,
+                #[inline(always)]
+                || norm(from, weight, eps, to),
+            );
+        });
+        Ok(())
+    }
+
+    fn linear(
+        self,
+        values: &mut [f32],
+        weights: &[WeightId],
+        ids: [BufferId; 3],
+        effect: Effect,
+    ) -> Result<(), StepError> {
+        let mut parts = Parts { parts: [None; 3] };
+        for (part, id) in parts.parts.iter_mut().zip(weights) {
+            let matrix = self.matrices.get(id).ok_or(StepError::Tape("a matrix"))?;
+            let bias = id.bias().and_then(|bias| self.vectors.get(&bias)).map(Vec::as_slice);
+            *part = Some(Part { matrix, bias });
+        }
+        let [from, to, product] = self.places.some(values, ids)?;
+        linear(self.processor, parts, from, product, (to, effect));
+        Ok(())
+    }
+
+    /// Each head of some that stand side by side in the rows of a buffer.
+    fn heads(
+        self,
+        values: &mut [f32],
+        at: BufferId,
+        (start, heads): (u64, u64),
+        each: impl Fn(Row, &mut [f32]) + Sync,
+    ) -> Result<(), StepError> {
+        let width = self.places.width(at);
+        let head_dim = self.shape.head_dim as usize;
+        let range = start as usize..start as usize + heads as usize * head_dim;
+        let arch = self.processor.arch;
+        let [rows] = self.places.some(values, [at])?;
+        by_rows(rows, width, |i, values| {
+            vectors(
+                arch,
+                #[inline(always)]
+                || {
+                    let row = self.rows.rows[i];
+                    for head in values[range.clone()].chunks_mut(head_dim) {
+                        each(row, head);
+                    }
+                },
+            );
+        });
+        Ok(())
+    }
+
+    fn store(
+        self,
+        values: &mut [f32],
+        kv: &mut KvPool,
+        layer: u32,
+        from: BufferId,
+        sequences: &[Sequence<'_>],
+    ) -> Result<(), StepError> {
+        let (q, width) = (self.shape.q_width() as usize, self.shape.kv_width() as usize);
+        let row_width = self.places.width(from);
+        let [from] = self.places.some(values, [from])?;
+        for (row, values) in self.rows.rows.iter().zip(from.chunks(row_width)) {
+            let slot = slots(sequences, *row).last().copied().unwrap_or(u32::MAX);
+            let (keys, values) = values[q..q + 2 * width].split_at(width);
+            if !kv.store(layer as usize, slot, keys, values) {
+                return Err(StepError::Tape("a slot"));
+            }
+        }
+        Ok(())
+    }
+
+    fn attend(
+        self,
+        values: &mut [f32],
+        kv: &KvPool,
+        (layer, window): (u32, Option<u64>),
+        ids: [BufferId; 2],
+        sequences: &[Sequence<'_>],
+    ) -> Result<(), StepError> {
+        let kv = kv.layer(layer as usize).ok_or(StepError::Tape("a layer"))?;
+        let head_dim = self.shape.head_dim as usize;
+        let kv_heads = self.shape.kv_heads as usize;
+        let width = self.shape.q_heads as usize / kv_heads * head_dim;
+        let scale = 1.0 / (head_dim as f32).sqrt();
+        let row_width = self.places.width(ids[0]);
+        let arch = self.processor.arch;
+        let [from, to] = self.places.some(values, ids)?;
+        let from: &[f32] = from;
+        to.par_chunks_mut(width).enumerate().for_each(|(i, out)| {
+            let (row, head) = (i / kv_heads, i % kv_heads);
+            let all = slots(sequences, self.rows.rows[row]);
+            let seen = window.map_or(all.len(), |w| all.len().min(w as usize));
+            let slots = &all[all.len() - seen..];
+            let past = Past { kv, slots, start: head * head_dim, head_dim, scale };
+            let queries = &from[row * row_width + head * width..][..width];
+            vectors(
+                arch,
+                #[inline(always)]
+                || attend(past, queries, out),
+            );
+        });
+        Ok(())
+    }
+
+    fn swiglu(self, values: &mut [f32], ids: [BufferId; 2]) -> Result<(), StepError> {
+        let (wide, width) = (self.places.width(ids[0]), self.places.width(ids[1]));
+        let arch = self.processor.arch;
+        let [from, to] = self.places.some(values, ids)?;
+        let from: &[f32] = from;
+        by_rows(to, width, |i, to| {
+            let from = &from[i * wide..(i + 1) * wide];
+            vectors(
+                arch,
+                #[inline(always)]
+                || swiglu(from, to),
+            );
+        });
+        Ok(())
+    }
+
+    fn gather(self, values: &mut [f32], ids: [BufferId; 2]) -> Result<(), StepError> {
+        let width = self.places.width(ids[0]);
+        let [from, to] = self.places.some(values, ids)?;
+        for (row, to) in self.rows.outputs.iter().zip(to.chunks_mut(width)) {
+            to.copy_from_slice(&from[*row as usize * width..][..width]);
+        }
+        Ok(())
+    }
+}
+
+/// Slots of the positions up to a row's own.
+fn slots<'s>(sequences: &[Sequence<'s>], row: Row) -> &'s [u32] {
+    let all = sequences.get(row.sequence as usize).map_or(&[][..], |s| s.slots);
+    all.get(..=row.position as usize).unwrap_or_default()
+}
