@@ -4,6 +4,7 @@
 
 use super::{screen::percent, value_text};
 use plimsoll_core::units::group_thousands;
+use plimsoll_replay::timeline::escape;
 use plimsoll_sweep::{
     answer::{self, Group, Series, survive},
     question::{Axis, header::Header},
@@ -218,20 +219,4 @@ fn legend(out: &mut String, header: &Header, series: &[Series<'_, '_>]) {
 
 fn label(out: &mut String, (x, y): (i64, i64), attributes: &str, text: &str) {
     let _ = writeln!(out, "<text x=\"{x}\" y=\"{y}\" {attributes}>{}</text>", escape(text));
-}
-
-/// Text that is safe inside XML.
-fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            c if c.is_control() => out.push(' '),
-            c => out.push(c),
-        }
-    }
-    out
 }

@@ -7,7 +7,7 @@ mod svg;
 
 pub use columns::{Column, columns};
 pub use plot::{Glyphs, Ink, Line, plot};
-pub use svg::svg;
+pub use svg::{escape, svg};
 
 use crate::wire::Log;
 use plimsoll_core::memory::ledger::Account;

@@ -60,7 +60,8 @@ pub fn svg(timeline: &Timeline) -> String {
 }
 
 /// Text that is safe inside XML.
-fn escape(text: &str) -> String {
+#[must_use]
+pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
