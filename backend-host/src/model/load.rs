@@ -11,6 +11,7 @@ use plimsoll_core::{
 };
 
 use super::{
+    attention::Scratch,
     dot::Tile,
     held::{Held, Keep},
     kv::{KvPool, PoolError},
@@ -90,6 +91,8 @@ pub struct ModelMemory {
     pub rope: u64,
     /// Arena of activations.
     pub arena: u64,
+    /// Spans of attention that are not merged yet, and the rows of a step.
+    pub scratch: u64,
     /// Pages of the KV pool that are not lent.
     pub kv: u64,
 }
@@ -126,6 +129,7 @@ impl HostModel {
         let (matrices, vectors) = weights(shape, source, &tape, options.keep)?;
         let body = Body {
             kv: KvPool::new(cell, options.pages)?,
+            scratch: Scratch::new(shape, options.limits.tokens as usize, options.threads),
             rope: Rope::new(&shape.rope, options.context as usize),
             rows: Rows::new(options.limits),
             arena: Arena::new(plan.total.0),
@@ -148,6 +152,7 @@ impl HostModel {
             weights: body.matrices.values().map(Held::bytes).chain(vectors).sum(),
             rope: body.rope.bytes(),
             arena: body.arena.values.len() as u64 * 4,
+            scratch: body.scratch.bytes() + body.rows.bytes(),
             kv: body.kv.bytes(),
         }
     }

@@ -13,6 +13,7 @@ mod linear;
 mod load;
 mod page;
 mod sample;
+mod span;
 mod step;
 mod vector;
 
