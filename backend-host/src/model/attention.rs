@@ -45,10 +45,7 @@ pub(super) struct Scratch {
 impl Scratch {
     /// For steps of up to `tokens` tokens.
     pub(super) fn new(shape: &DecoderShape, tokens: usize, threads: usize) -> Self {
-        let group = (shape.q_heads / shape.kv_heads) as usize;
-        let rows = (QUERIES / group).max(1);
-        let units = UNITS.max(8 * threads).max(shape.kv_heads as usize);
-        let unit = (rows * group * shape.head_dim as usize, rows * group);
+        let Room { rows, units, unit } = Room::new(shape, threads);
         Self {
             rows,
             unit,
@@ -57,6 +54,13 @@ impl Scratch {
             weights: touched(units * unit.1, UNSEEN),
             merged: touched(units * unit.1, UNSEEN),
         }
+    }
+
+    /// Bytes that it will hold.
+    pub(super) fn planned(shape: &DecoderShape, tokens: usize, threads: usize) -> u64 {
+        let Room { units, unit, .. } = Room::new(shape, threads);
+        let weights = 2 * units * unit.1 * size_of::<Weight>();
+        (units * unit.0 * 4 + weights + tokens * size_of::<Tile>()) as u64
     }
 
     /// Bytes that it holds.
@@ -77,6 +81,23 @@ impl Scratch {
                 row += rows;
             }
         }
+    }
+}
+
+/// Sizes of the scratch.
+struct Room {
+    rows: usize,
+    units: usize,
+    unit: (usize, usize),
+}
+
+impl Room {
+    fn new(shape: &DecoderShape, threads: usize) -> Self {
+        let group = (shape.q_heads / shape.kv_heads) as usize;
+        let rows = (QUERIES / group).max(1);
+        let units = UNITS.max(8 * threads).max(shape.kv_heads as usize);
+        let unit = (rows * group * shape.head_dim as usize, rows * group);
+        Self { rows, units, unit }
     }
 }
 
@@ -302,5 +323,173 @@ fn join((to, merged): (&mut [f32], &mut Weight), (heads, weight): (&[f32], Weigh
     *merged = [highest, weight[1].mul_add(new, merged[1] * before)];
     for (to, value) in to.iter_mut().zip(heads) {
         *to = value.mul_add(new, *to * before);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Outputs, dot::Tile as Width};
+    use plimsoll_core::{policy::plimsoll::KvCell, tape::own::LayerShape};
+    use proptest::prelude::*;
+
+    const LAYER: usize = 1;
+
+    fn shape((kv_heads, group, half): (u64, u64, u64)) -> DecoderShape {
+        DecoderShape {
+            vocab: 2,
+            hidden: 8,
+            layers: vec![LayerShape { intermediate: 1, window: None }; 2],
+            q_heads: kv_heads * group,
+            kv_heads,
+            head_dim: 2 * half,
+            norm_eps: 1e-5,
+            rope: vec![1.0; half as usize],
+            tied: true,
+            qkv_bias: false,
+            o_bias: false,
+            mlp_bias: false,
+            qk_norm: false,
+            context: 1 << 20,
+        }
+    }
+
+    /// Something between -2 and 2 that looks like nothing.
+    fn noise(seed: u64) -> f32 {
+        let bits = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        ((bits ^ (bits >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 40) as f32 / (1 << 22) as f32
+            - 2.0
+    }
+
+    fn vector(seed: u64, width: usize) -> Vec<f32> {
+        (0..width as u64).map(|i| noise(seed * 65_537 + i)).collect()
+    }
+
+    /// Keys and values of a position; what is not seen by anyone yet is no number.
+    fn pool(cell: KvCell, positions: usize, table: &[u32]) -> KvPool {
+        let width = (cell.kv_heads * cell.head_dim) as usize;
+        let size = cell.page_tokens as usize;
+        let mut pool = KvPool::new(cell, table.len()).unwrap();
+        for position in 0..table.len() * size {
+            let (mut keys, mut values) = (vec![f32::NAN; width], vec![f32::NAN; width]);
+            if position < positions {
+                keys = vector(2 * position as u64, width);
+                values = vector(2 * position as u64 + 1, width);
+            }
+            let slot = (table[position / size], position % size);
+            assert!(pool.store(LAYER, slot, &keys, &values));
+        }
+        pool
+    }
+
+    struct Case {
+        shape: DecoderShape,
+        pool: KvPool,
+        table: Vec<u32>,
+        window: Option<usize>,
+        tile: Width,
+    }
+
+    impl Case {
+        /// Heads of the positions from `before` on, as one step.
+        fn heads(&self, before: usize, count: usize, threads: usize) -> Vec<f32> {
+            let width = self.shape.q_width() as usize;
+            let from: Vec<f32> = (before..before + count)
+                .flat_map(|position| vector(1_000_000 + position as u64, width + 3))
+                .collect();
+            let rows: Vec<Row> = (before..before + count)
+                .map(|position| Row { token: 0, position: position as u32, sequence: 0 })
+                .collect();
+            let tokens = vec![0; count];
+            let (table, outputs) = (&self.table[..], Outputs::None);
+            let sequences = [Sequence { tokens: &tokens, table, before, outputs }];
+            let mut scratch = Scratch::new(&self.shape, count, threads);
+            scratch.lay_out(&sequences);
+            let mut to = vec![f32::NAN; count * width];
+            let attend = Attend {
+                kv: &self.pool,
+                layer: LAYER,
+                window: self.window,
+                shape: &self.shape,
+                processor: Processor { arch: pulp::Arch::new(), tile: self.tile },
+                rows: &rows,
+                sequences: &sequences,
+                from: (&from, width + 3),
+            };
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| attend.run(&mut scratch, &mut to));
+            to
+        }
+
+        /// The same in double precision, head by head.
+        fn plain(&self, position: usize) -> Vec<f64> {
+            let (dim, kv_heads) = (self.shape.head_dim as usize, self.shape.kv_heads as usize);
+            let group = self.shape.q_heads as usize / kv_heads;
+            let queries = vector(1_000_000 + position as u64, group * kv_heads * dim);
+            let first = self.window.map_or(0, |window| (position + 1).saturating_sub(window));
+            let mut out = Vec::new();
+            for (head, query) in queries.chunks(dim).enumerate() {
+                let at = head / group * dim;
+                let score = |seen: usize| {
+                    let key = &vector(2 * seen as u64, kv_heads * dim)[at..at + dim];
+                    let dot: f64 =
+                        query.iter().zip(key).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+                    (dot / (dim as f64).sqrt()).exp()
+                };
+                let weights: Vec<f64> = (first..=position).map(score).collect();
+                let sum: f64 = weights.iter().sum();
+                let mut head = vec![0.0; dim];
+                for (seen, weight) in (first..).zip(&weights) {
+                    let value = &vector(2 * seen as u64 + 1, kv_heads * dim)[at..at + dim];
+                    for (to, value) in head.iter_mut().zip(value) {
+                        *to += f64::from(*value) * weight / sum;
+                    }
+                }
+                out.extend(head);
+            }
+            out
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        /// Over spans, waves, windows and pages: near what it should be, and the same bits in any way.
+        #[test]
+        fn attention_is_right_and_one(
+            heads in (1_u64..4, 1_u64..6, prop::sample::select(vec![3_u64, 8, 16, 32])),
+            (before, count) in (0_usize..1500, 1_usize..40),
+            page in prop::sample::select(vec![1_u64, 7, 16, 100]),
+            window in prop::option::of(1_usize..700),
+            format in prop::sample::select(KvFormat::ALL.to_vec()),
+            threads in 1_usize..4,
+            cut in 0_usize..40,
+        ) {
+            let shape = shape(heads);
+            let cell = KvCell::new(&shape, format, page).unwrap();
+            let positions = before + count;
+            let pages = positions.div_ceil(page as usize) as u32;
+            let table: Vec<u32> = (0..pages).rev().collect();
+            let pool = pool(cell, positions, &table);
+            let mut case = Case { shape, pool, table, window, tile: Width::Wide };
+            let whole = case.heads(before, count, threads);
+            let near = match format {
+                KvFormat::F32 => 2e-5,
+                KvFormat::F16 => 4e-3,
+                KvFormat::Bf16 => 4e-2,
+            };
+            let width = case.shape.q_width() as usize;
+            for at in [0, count / 2, count - 1] {
+                let plain = case.plain(before + at);
+                for (a, b) in whole[at * width..(at + 1) * width].iter().zip(plain) {
+                    prop_assert!((f64::from(*a) - b).abs() < near, "{a} {b}");
+                }
+            }
+            let cut = cut.min(count - 1);
+            case.tile = Width::Narrow;
+            let mut parts = if cut > 0 { case.heads(before, cut, 1) } else { Vec::new() };
+            parts.extend(case.heads(before + cut, count - cut, 1));
+            let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+            prop_assert_eq!(bits(&whole), bits(&parts));
+        }
     }
 }

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use plimsoll_core::{
+    model::encoding::Encoding,
     policy::plimsoll::{CellError, KvCell, KvFormat},
     tape::own::{
-        self, ArenaPlan, DecoderShape, Op, OwnTape, PlanError, ShapeError, StepLimits, WeightId,
-        WeightSource, Workspace,
+        self, ArenaPlan, DecoderShape, Op, OwnTape, PlanError, Role, ShapeError, StepLimits,
+        WeightId, WeightSource, Workspace,
     },
 };
 
@@ -14,7 +15,7 @@ use super::{
     attention::Scratch,
     dot::Tile,
     held::{Held, Keep},
-    kv::{KvPool, PoolError},
+    kv::{KvPool, PoolError, system_page},
     linear::Processor,
     step::{Body, Rope, Rows},
 };
@@ -95,6 +96,66 @@ pub struct ModelMemory {
     pub scratch: u64,
     /// Pages of the KV pool that are not lent.
     pub kv: u64,
+}
+
+impl ModelMemory {
+    /// What a model will hold beside its weights, which are zero here: those depend on its files
+    /// ([`kept_bytes`]).
+    ///
+    /// # Errors
+    /// [`LoadError`]: what [`HostModel::load`] refuses before it reads a weight.
+    pub fn planned(shape: &DecoderShape, options: &ModelOptions) -> Result<Self, LoadError<()>> {
+        check(shape, options)?;
+        let cell = KvCell::new(shape, options.kv, options.page_tokens as u64)?;
+        let tape = own::tape(shape, Workspace::Product)?;
+        let plan = ArenaPlan::new(&tape, options.limits)?;
+        let (tokens, threads) = (options.limits.tokens as usize, options.threads);
+        let scratch = Scratch::planned(shape, tokens, threads) + Rows::planned(options.limits);
+        let kv = cell.page_bytes(system_page()).0 * options.pages as u64;
+        Ok(Self {
+            weights: 0,
+            rope: Rope::planned(shape.rope.len(), options.context),
+            arena: plan.total.0 + own::ALIGNMENT.0,
+            scratch,
+            kv,
+        })
+    }
+}
+
+/// Bytes of a model's weights as they are kept, by the storage of each; `None` when one has no storage or no
+/// whole rows of it.
+#[must_use]
+pub fn kept_bytes(
+    shape: &DecoderShape,
+    keep: Keep,
+    encoding: impl Fn(WeightId) -> Option<Encoding>,
+) -> Option<u64> {
+    shape.weights().try_fold(0_u64, |sum, id| {
+        let (extent, stored) = (shape.extent(id)?, encoding(id)?);
+        let kept = match (is_matrix(id.role), keep, stored) {
+            (false, ..) | (_, Keep::F32, _) | (_, Keep::AsStored, Encoding::F16) => Encoding::F32,
+            (_, Keep::Bf16, _) => Encoding::Bf16,
+            (_, Keep::AsStored, stored) => stored,
+        };
+        let row = kept.row_bytes(extent.columns as usize)? as u64;
+        sum.checked_add(row.checked_mul(extent.rows)?)
+    })
+}
+
+/// Matrices are kept as asked; all else is a vector of float32.
+const fn is_matrix(role: Role) -> bool {
+    matches!(
+        role,
+        Role::Embedding
+            | Role::Head
+            | Role::Query
+            | Role::Key
+            | Role::Value
+            | Role::Output
+            | Role::Gate
+            | Role::Up
+            | Role::Down
+    )
 }
 
 /// A dense decoder, loaded.

@@ -118,7 +118,7 @@ impl HostModel {
 /// One new token.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row {
-    token: u32,
+    pub(super) token: u32,
     pub(super) position: u32,
     pub(super) sequence: u32,
 }
@@ -136,6 +136,10 @@ impl Rows {
             rows: Vec::with_capacity(limits.tokens as usize),
             outputs: Vec::with_capacity(limits.outputs as usize),
         }
+    }
+
+    pub(super) const fn planned(limits: StepLimits) -> u64 {
+        limits.tokens * size_of::<Row>() as u64 + limits.outputs * 4
     }
 
     pub(super) const fn bytes(&self) -> u64 {
@@ -161,6 +165,10 @@ impl Rope {
         let angles = (0..positions).flat_map(|p| turns.iter().map(move |turn| p as f64 * turn));
         let (cos, sin) = angles.map(|a| (libm::cos(a) as f32, libm::sin(a) as f32)).unzip();
         Self { half: turns.len(), cos, sin }
+    }
+
+    pub(super) fn planned(turns: usize, positions: u64) -> u64 {
+        turns as u64 * positions * 8
     }
 
     pub(super) fn bytes(&self) -> u64 {
