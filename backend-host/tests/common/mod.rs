@@ -10,7 +10,7 @@ use plimsoll_core::{
 };
 
 /// A small decoder with wide keys and values: `layers` times 2 × 4 × 64 values a token.
-pub fn shape(layers: usize) -> DecoderShape {
+pub(crate) fn shape(layers: usize) -> DecoderShape {
     DecoderShape {
         vocab: 300,
         hidden: 64,
@@ -50,12 +50,12 @@ impl WeightSource for Noise {
 }
 
 /// Options of a pool of float32 pages of 16 positions.
-pub fn options(limits: StepLimits, pages: usize, context: u64) -> ModelOptions {
+pub(crate) fn options(limits: StepLimits, pages: usize, context: u64) -> ModelOptions {
     let (threads, page_tokens, keep, kv) = (2, 16, Keep::F32, KvFormat::F32);
     ModelOptions { threads, limits, pages, page_tokens, context, keep, kv }
 }
 
-pub fn load(shape: &DecoderShape, options: &ModelOptions) -> HostModel {
+pub(crate) fn load(shape: &DecoderShape, options: &ModelOptions) -> HostModel {
     let mut source = Noise { shape: shape.clone(), state: 7 };
     HostModel::load(shape, &mut source, options).unwrap()
 }
