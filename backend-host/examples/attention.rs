@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut out = stdout();
     for context in [128_usize, 2048, 8192] {
         for kv in KvFormat::ALL {
-            for page_tokens in [16, 1 << 14] {
+            for page_tokens in [16, 1 << 13] {
                 let limits = StepLimits { tokens: 256, outputs: 16 };
                 let pages = 8448_usize.div_ceil(page_tokens) + 16;
                 let options = ModelOptions {

@@ -38,7 +38,7 @@ const GROUP: Bytes = Bytes::mib(192);
 const NEIGHBOUR: Bytes = Bytes::mib(96);
 const MARGIN: Bytes = Bytes::mib(24);
 /// Tokens of the text, one every [`PAUSE`].
-const TOKENS: usize = 600;
+const TOKENS: usize = 400;
 const PAUSE: Duration = Duration::from_millis(4);
 const ROLE: &str = "PLIMSOLL_TEST_ROLE";
 const LOG: &str = "PLIMSOLL_TEST_LOG";
@@ -186,8 +186,8 @@ fn a_fraction_is_killed_and_the_plan_finishes() {
         taken.len()
     );
     assert!(bytes(&given) + MARGIN + MARGIN > NEIGHBOUR, "{}", bytes(&given));
-    // When the neighbour has gone, all comes back.
-    assert_eq!(bytes(&given), bytes(&taken));
+    // When the neighbour has gone, what was lent comes back, but for what stays between two margins.
+    assert!(bytes(&taken) <= bytes(&given) && bytes(&given) < bytes(&taken) + MARGIN);
     assert!(alone.values("give").is_empty());
 }
 
