@@ -8,10 +8,12 @@
 
 mod inputs;
 mod log;
+mod settings;
 #[cfg(test)]
 mod tests;
 
 pub use inputs::{Input, Inputs, InputsError, Pages, Repeated};
+pub use settings::{LiveSettings, RULES, SettingsError};
 
 use crate::{
     decision::{DecisionSink, Field, Record},
@@ -330,6 +332,12 @@ impl Live {
     #[must_use]
     pub const fn totals(&self) -> LiveTotals {
         self.totals
+    }
+
+    /// Tokens of the longest prompt that is served.
+    #[must_use]
+    pub fn longest_prompt(&self) -> u64 {
+        self.scheduler.longest_prompt()
     }
 
     /// The settings.

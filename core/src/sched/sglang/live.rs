@@ -1,6 +1,6 @@
 //! What a real model needs to know of a batch, and what it brings.
 
-use super::SglangScheduler;
+use super::{SglangScheduler, config::unsigned};
 use crate::{
     kv::Runs,
     sched::{Made, RequestId},
@@ -17,6 +17,12 @@ impl SglangScheduler {
     #[must_use]
     pub fn slots(&self, request: RequestId) -> Option<&Runs> {
         self.by_id.get(&request).map(|at| &self.requests[*at].slots)
+    }
+
+    /// Tokens of the longest prompt that is computed.
+    #[must_use]
+    pub fn longest_prompt(&self) -> u64 {
+        unsigned(self.config.max_req_input_len() - 1)
     }
 
     /// What a real model made in the pass whose results are due; told before
