@@ -9,13 +9,14 @@ use std::{
     time::Instant,
 };
 
-use plimsoll_backend_host::model::{HostModel, Keep, ModelOptions, Outputs, Sequence};
+use plimsoll_backend_host::model::{HostModel, Keep, KvFormat, ModelOptions, Outputs, Sequence};
 use plimsoll_checkpoint::open_weights;
 use plimsoll_core::tape::own::StepLimits;
 
 const PROMPT: usize = 256;
 const STEPS: usize = 30;
 const BATCH: usize = 16;
+const PAGE: usize = 16;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
@@ -30,33 +31,31 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (shape, mut weights) = open_weights(Path::new(&path))?;
     let context = shape.context.min(2048);
     let limits = StepLimits { tokens: PROMPT as u64, outputs: BATCH as u64 };
-    let options = ModelOptions { threads, limits, slots: 4096, context, keep };
+    let (pages, page_tokens, kv) = (4096 / PAGE, PAGE, KvFormat::F32);
+    let options = ModelOptions { threads, limits, pages, page_tokens, context, keep, kv };
     let mut model = HostModel::load(&shape, &mut weights, &options)?;
     let mut out = stdout();
     writeln!(out, "{threads} threads, {keep:?}, {:?}", model.memory())?;
-    let slots: Vec<u32> = (0..4096).collect();
+    let table: Vec<u32> = (0..pages as u32).collect();
     let tokens: Vec<u32> = (0..PROMPT as u32).map(|i| i * 7 % shape.vocab as u32).collect();
     for round in 0..3 {
         let start = Instant::now();
-        let prompt = Sequence { tokens: &tokens, slots: &slots[..PROMPT], outputs: Outputs::Last };
+        let prompt = Sequence { tokens: &tokens, table: &table, before: 0, outputs: Outputs::Last };
         model.step(&[prompt])?;
         let prefill = PROMPT as f64 / start.elapsed().as_secs_f64();
         let start = Instant::now();
         for step in 0..STEPS {
-            let slots = &slots[..=PROMPT + step];
-            model.step(&[Sequence { tokens: &[5], slots, outputs: Outputs::Last }])?;
+            let before = PROMPT + step;
+            let one = Sequence { tokens: &[5], table: &table, before, outputs: Outputs::Last };
+            model.step(&[one])?;
         }
         let decode = STEPS as f64 / start.elapsed().as_secs_f64();
         let start = Instant::now();
         for step in 0..STEPS / 3 {
-            let batch: Vec<Sequence<'_>> = slots
-                .chunks(128)
+            let batch: Vec<Sequence<'_>> = table
+                .chunks(128 / PAGE)
                 .take(BATCH)
-                .map(|slots| Sequence {
-                    tokens: &[5],
-                    slots: &slots[..=step],
-                    outputs: Outputs::Last,
-                })
+                .map(|table| Sequence { tokens: &[5], table, before: step, outputs: Outputs::Last })
                 .collect();
             model.step(&batch)?;
         }
