@@ -111,8 +111,8 @@ pub struct Around<'a> {
 pub enum Did {
     /// A pass.
     Pass,
-    /// No pass, but something was decided.
-    Decided,
+    /// No pass, but the next turn may have one.
+    GoesOn,
     /// Nothing: until something comes from outside there is nothing to do.
     Nothing,
 }
@@ -140,7 +140,13 @@ pub struct Live {
     totals: LiveTotals,
     /// Pages that are to be lent.
     target: u64,
+    /// Turns in a row that did and decided nothing.
+    idle: u32,
 }
+
+/// Turns without a pass after which none follows by itself, and with an empty queue no further one changes
+/// anything: a batch that was full is found empty in one turn and filled in the next.
+const IDLE_TURNS: u32 = 3;
 
 impl Live {
     /// An idle server.
@@ -158,6 +164,7 @@ impl Live {
             made: Vec::new(),
             totals: LiveTotals::default(),
             target: 0,
+            idle: 0,
         })
     }
 
@@ -240,11 +247,17 @@ impl Live {
         let completed = self.scheduler.complete(&mut self.decisions);
         decided |= self.tell(around);
         completed?;
-        Ok(match (ran, decided) {
-            (true, _) => Did::Pass,
-            (false, true) => Did::Decided,
-            (false, false) => Did::Nothing,
-        })
+        if ran || decided {
+            self.idle = 0;
+            return Ok(if ran { Did::Pass } else { Did::GoesOn });
+        }
+        self.idle = self.idle.saturating_add(1);
+        Ok(if self.idle < IDLE_TURNS { Did::GoesOn } else { Did::Nothing })
+    }
+
+    /// Stands for idle turns up to `turn`.
+    fn idle_until(&mut self, turn: u64) {
+        self.totals.turns = self.totals.turns.max(turn);
     }
 
     fn pass(&mut self, batch: &Batch, around: &mut Around<'_>) -> Result<(), LiveError> {
