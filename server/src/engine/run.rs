@@ -10,10 +10,10 @@ use plimsoll_checkpoint::Tokenizer;
 use plimsoll_core::{
     decision::{Digest, DecisionSink, Field},
     engine::{
-        live::{Around, Did, Live, LiveError},
+        live::{Around, Did, Live, LiveError, LiveSettings},
         serving::{Arrival, PassSeen, QuietRun, Sampling as Demand, SamplingChoice, Watcher},
     },
-    sched::{Decision, Finish, Mode, NewRequest, RequestId},
+    sched::{Decision, Finish, Mode, NewRequest, RequestId, sglang::ConfigError},
     units::Nanos,
 };
 use tokio::sync::mpsc::UnboundedSender;
@@ -27,13 +27,14 @@ use super::{
 
 /// How long an idle engine sleeps at most: memory of the machine is looked at again then.
 const IDLE: Duration = Duration::from_millis(100);
-/// How often memory is looked at while it is busy.
-const LOOK: Duration = Duration::from_millis(50);
 /// Decode tokens are counted over this long for the throughput that is told.
 const STRETCH: Duration = Duration::from_secs(1);
 
 /// Says how many pages are to be lent to the rest of the machine.
 pub trait Pressure: Send {
+    /// How often it is asked while there is work.
+    fn every(&self) -> Duration;
+
     /// Pages to lend from here on, of which `lent` are.
     fn target(&mut self, lent: u64) -> u64;
 }
@@ -46,8 +47,8 @@ pub struct Loaded {
     pub tokenizer: Arc<Tokenizer>,
     /// Ids that end a text.
     pub eos: Vec<u32>,
-    /// The loop.
-    pub live: Live,
+    /// How its scheduler is set.
+    pub settings: LiveSettings,
     /// Who watches the machine; `None`: the pool is kept.
     pub pressure: Option<Box<dyn Pressure>>,
 }
@@ -63,6 +64,9 @@ pub enum EngineError {
         /// Why.
         error: StepError,
     },
+    /// Settings that no scheduler can be made from.
+    #[error(transparent)]
+    Settings(#[from] ConfigError),
     /// The loop.
     #[error(transparent)]
     Live(#[from] LiveError),
@@ -82,8 +86,9 @@ pub fn run(
 ) -> Result<Totals, EngineError> {
     end.enter(Phase::Proving);
     let result = prove(loaded).and_then(|()| {
+        let mut live = Live::new(loaded.settings.config())?;
         end.enter(Phase::Ready);
-        serve(end, loaded, sink, watcher)
+        serve(end, loaded, &mut live, sink, watcher)
     });
     match &result {
         Ok(_) => end.enter(Phase::Stopped),
@@ -94,7 +99,7 @@ pub fn run(
 
 /// Runs the largest prefill and the largest decode that the scheduler may form.
 fn prove(loaded: &mut Loaded) -> Result<(), EngineError> {
-    let config = loaded.live.config();
+    let config = loaded.settings.config();
     let (page, chunk) = (config.page_size, config.chunked_prefill_size.unwrap_or(1));
     let slots = config.pool_tokens / page * page;
     let longest = chunk.min(slots).min(config.context_len);
@@ -194,10 +199,11 @@ struct Thread<'a> {
 fn serve(
     end: &EngineEnd,
     loaded: &mut Loaded,
+    live: &mut Live,
     sink: &mut dyn DecisionSink,
     also: &mut dyn Watcher,
 ) -> Result<Totals, EngineError> {
-    let Loaded { model, tokenizer, eos, live, pressure } = loaded;
+    let Loaded { model, tokenizer, eos, pressure, .. } = loaded;
     let desk = Desk::new(Arc::clone(tokenizer), eos.clone());
     let mut body = HostBody::new(model, &desk, live.config().page_size);
     let mut hears = Hears { desk: &desk, totals: Totals::default(), decoded: 0, also };
@@ -245,7 +251,7 @@ impl Thread<'_> {
             }
         }
         if let Some(pressure) = pressure
-            && self.looked.elapsed() >= LOOK
+            && self.looked.elapsed() >= pressure.every()
         {
             self.looked = Instant::now();
             live.lend(pressure.target(live.lent_pages()), around)?;
