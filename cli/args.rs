@@ -426,6 +426,14 @@ pub struct ViewArgs {
     pub at: Option<Moment>,
 }
 
+impl ViewArgs {
+    /// Whether any of them is asked for.
+    pub fn wanted(&self) -> bool {
+        let files = [&self.svg, &self.report, &self.trace];
+        self.timeline || self.at.is_some() || files.iter().any(|file| file.is_some())
+    }
+}
+
 /// Where memory is.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BackendName {

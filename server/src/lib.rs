@@ -4,3 +4,5 @@
 //! back as [`engine::Event`]s. Nothing of HTTP is known to the engine, nothing of tokens' memory to HTTP.
 
 pub mod engine;
+pub mod plan;
+pub mod start;
