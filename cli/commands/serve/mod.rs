@@ -11,7 +11,7 @@ use crate::{
 use options::ServeArgs;
 use plimsoll_core::{
     decision::{DecisionSink, Record},
-    engine::serving::Watchers,
+    engine::serving::Unwatched,
     units::group_thousands,
 };
 use plimsoll_replay::{
@@ -67,7 +67,7 @@ pub fn serve(args: &ServeArgs, format: Format, output: &Output) -> Result<u8, Fa
     let log = log(args, &planned)?;
     let lend = planned.pressure();
     let running = planned
-        .start(lend, log, Watchers::default())
+        .start(lend, log, Unwatched)
         .map_err(|error| Failure::input(error.to_string()))?;
     let address = listener.local_addr().map_or_else(|_| format!("{host}:{port}"), |a| a.to_string());
     let front = Front {
@@ -83,7 +83,7 @@ pub fn serve(args: &ServeArgs, format: Format, output: &Output) -> Result<u8, Fa
     };
     let drained = listen::listen(listener, front, &running, &told)
         .map_err(|error| Failure::input(format!("cannot serve on {address}: {error}")))?;
-    let life = running.end().ok_or_else(|| Failure::lost("the engine's thread panicked"))?;
+    let life = running.end().ok_or_else(|| Failure::no_device("the engine's thread panicked"))?;
     ended(life, drained, args.record.as_deref(), output)
 }
 
@@ -127,7 +127,7 @@ fn log(args: &ServeArgs, planned: &Planned) -> Result<Log, Failure> {
 
 /// Says what was done, and closes the recording.
 fn ended(
-    (result, log, _): Life<Log, Watchers<'static>>,
+    (result, log, _): Life<Log, Unwatched>,
     drained: Drained,
     record: Option<&Path>,
     output: &Output,
@@ -152,7 +152,7 @@ fn ended(
             output.note(&summary(&totals));
             Ok(code)
         }
-        Err(error) => Err(Failure::lost(error.to_string())),
+        Err(error) => Err(Failure::no_device(error.to_string())),
     }
 }
 

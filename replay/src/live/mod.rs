@@ -19,7 +19,7 @@ use plimsoll_core::{
     decision::{self, DecisionSink},
     engine::{
         live::{InputsError, Live, LiveError, LiveSettings},
-        serving::Watchers,
+        serving::Unwatched,
     },
     memory::ledger::Account,
     sched::sglang::ConfigError,
@@ -173,7 +173,7 @@ pub fn again(recording: &Log) -> Result<LiveAgain, LiveAgainError> {
     let mut recorder = Recorder::new(Vec::new(), &recording.header)?;
     begin(&settings, &plan, &mut recorder);
     let mut bytes = Collected::default();
-    inputs.again(&mut live, &mut pool, &mut bytes, &mut Watchers::default())?;
+    inputs.again(&mut live, &mut pool, &mut bytes, &mut Unwatched)?;
     bytes.0.into_iter().for_each(|record| recorder.record(record));
     let text = match (recorder.error, recorder.log) {
         (Some(error), _) => return Err(error.into()),

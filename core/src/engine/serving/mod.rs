@@ -27,7 +27,7 @@ pub use pass::{Pass, PassTapes, PassTime};
 pub use quiet::Pace;
 pub use rank_memory::OutOfMemoryAt;
 pub use served::{Limit, PassFailure, ServeEnd, Served, Totals};
-pub use watch::{PassSeen, QuietRun, Watcher, Watchers};
+pub use watch::{PassSeen, QuietRun, Unwatched, Watcher, Watchers};
 
 use crate::{
     backend::{Backend, BackendError, Rank, StepWork},
