@@ -25,21 +25,14 @@ use plimsoll_server::{
     listen,
     start::{Life, Planned, plan},
 };
-use std::{
-    fs::File,
-    net::TcpListener,
-    path::Path,
-};
+use std::{fs::File, net::TcpListener, path::Path};
 
 /// A recording, where one is asked for.
-enum Log {
-    None,
-    File(Recorder<File>),
-}
+struct Log(Option<Recorder<File>>);
 
 impl DecisionSink for Log {
     fn record(&mut self, record: Record) {
-        if let Self::File(recorder) = self {
+        if let Some(recorder) = &mut self.0 {
             recorder.record(record);
         }
     }
@@ -62,14 +55,16 @@ pub fn serve(args: &ServeArgs, format: Format, output: &Output) -> Result<u8, Fa
     }
     let (host, port) = (args.host, args.port);
     let listener = TcpListener::bind((host, port)).map_err(|error| {
-        Failure::input(format!("cannot listen on {host}:{port}: {error}; --port takes another, 0 any"))
+        Failure::input(format!(
+            "cannot listen on {host}:{port}: {error}; --port takes another, 0 any"
+        ))
     })?;
     let log = log(args, &planned)?;
     let lend = planned.pressure();
-    let running = planned
-        .start(lend, log, Unwatched)
-        .map_err(|error| Failure::input(error.to_string()))?;
-    let address = listener.local_addr().map_or_else(|_| format!("{host}:{port}"), |a| a.to_string());
+    let running =
+        planned.start(lend, log, Unwatched).map_err(|error| Failure::input(error.to_string()))?;
+    let address =
+        listener.local_addr().map_or_else(|_| format!("{host}:{port}"), |a| a.to_string());
     let front = Front {
         engine: running.engine.clone(),
         tokenizer: running.tokenizer.clone(),
@@ -78,7 +73,10 @@ pub fn serve(args: &ServeArgs, format: Format, output: &Output) -> Result<u8, Fa
     };
     let told = |ready: bool| {
         if ready {
-            output.note(&format!("ready: http://{address}/v1, model {}", running.engine.info().model));
+            output.note(&format!(
+                "ready: http://{address}/v1, model {}",
+                running.engine.info().model
+            ));
         }
     };
     let drained = listen::listen(listener, front, &running, &told)
@@ -106,7 +104,7 @@ fn drawn() -> u64 {
 }
 
 fn log(args: &ServeArgs, planned: &Planned) -> Result<Log, Failure> {
-    let Some(path) = &args.record else { return Ok(Log::None) };
+    let Some(path) = &args.record else { return Ok(Log(None)) };
     let wrong = |error: &dyn std::fmt::Display| {
         Failure::input(format!("cannot write {}: {error}", path.display()))
     };
@@ -116,13 +114,12 @@ fn log(args: &ServeArgs, planned: &Planned) -> Result<Log, Failure> {
         ("backend", FieldValue::from("host".to_owned())),
         ("model", FieldValue::from(planned.name().to_owned())),
     ];
-    let mut recorder =
-        Recorder::new(file, &live::header(&about)).map_err(|error| wrong(&error))?;
+    let mut recorder = Recorder::new(file, &live::header(&about)).map_err(|error| wrong(&error))?;
     let rows = planned.memory.rows.iter();
     let rows: Vec<PlannedRow> =
         rows.map(|(name, bytes)| PlannedRow { account: name.clone(), bytes: *bytes }).collect();
     live::begin(&planned.settings, &rows, &mut recorder);
-    Ok(Log::File(recorder))
+    Ok(Log(Some(recorder)))
 }
 
 /// Says what was done, and closes the recording.
@@ -133,7 +130,7 @@ fn ended(
     output: &Output,
 ) -> Result<u8, Failure> {
     let mut code = exit::OK;
-    if let (Log::File(recorder), Some(path)) = (log, record) {
+    if let (Some(recorder), Some(path)) = (log.0, record) {
         let whole = result.is_ok() && drained == Drained::All;
         let closing = if whole { Closing::Complete } else { Closing::Interrupted };
         match recorder.finish(closing) {

@@ -3,6 +3,7 @@
 //! Such a log begins with the settings and the memory plan, and holds every input with the turn before which
 //! it came and every token that was made. Run again, the pool lies in the simulator's memory.
 
+pub mod kinds;
 mod memory;
 mod read;
 
@@ -42,6 +43,16 @@ pub enum LiveAgainError {
         kind: String,
         /// The field.
         field: &'static str,
+    },
+    /// A record is not of a kind that such a recording has.
+    #[error("record {seq} ({kind}): {fault}")]
+    Form {
+        /// Number of the record.
+        seq: u64,
+        /// Its kind.
+        kind: String,
+        /// What is wrong.
+        fault: String,
     },
     /// The recording breaks off before its settings.
     #[error("the recording breaks off before the server was set up")]

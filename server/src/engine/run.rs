@@ -8,7 +8,7 @@ use std::{
 use plimsoll_backend_host::model::{HostModel, Outputs, Sequence, StepError};
 use plimsoll_checkpoint::Tokenizer;
 use plimsoll_core::{
-    decision::{Digest, DecisionSink, Field},
+    decision::{DecisionSink, Digest, Field},
     engine::{
         live::{Around, Did, Live, LiveError, LiveSettings},
         serving::{Arrival, PassSeen, QuietRun, Sampling as Demand, SamplingChoice, Watcher},
@@ -112,12 +112,8 @@ fn prove(loaded: &mut Loaded) -> Result<(), EngineError> {
     // Each has a page of its own for its new token, behind what the first one's prompt left there.
     let before = page.min(longest) as usize - 1;
     let tables: Vec<[u32; 1]> = (0..requests as u32).map(|page| [page]).collect();
-    let decode = tables.iter().map(|table| Sequence {
-        tokens: &[0],
-        table,
-        before,
-        outputs: Outputs::Last,
-    });
+    let decode =
+        tables.iter().map(|table| Sequence { tokens: &[0], table, before, outputs: Outputs::Last });
     let decode: Vec<Sequence<'_>> = decode.collect();
     loaded.model.step(&decode).map_err(fails("largest decode"))?;
     Ok(())
@@ -373,11 +369,8 @@ fn arrival(id: RequestId, submission: Submission, at: Nanos) -> Arrival {
 /// How tokens are chosen, for who reads the log.
 fn about(submission: &Submission) -> Vec<Field> {
     let options = submission.sampling;
-    let number = |name, value: f32| Field {
-        name,
-        value: f64::from(value).into(),
-        digest: Digest::Full,
-    };
+    let number =
+        |name, value: f32| Field { name, value: f64::from(value).into(), digest: Digest::Full };
     vec![
         number("temperature", options.temperature),
         number("top_p", options.top_p),

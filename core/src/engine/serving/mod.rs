@@ -21,8 +21,8 @@ mod watch;
 
 pub use cascade::{ServerProcesses, Wording};
 pub use changes::{Change, TimedChange, When};
-pub(super) use log::{Stamp, decision_record, flat};
 pub use clients::{Arrival, Clients, Sampling, SamplingChoice};
+pub(super) use log::{Stamp, decision_record, flat};
 pub use pass::{Pass, PassTapes, PassTime};
 pub use quiet::Pace;
 pub use rank_memory::OutOfMemoryAt;
