@@ -89,13 +89,37 @@ impl Server {
     }
 
     fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        Address(self.port).connect()
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &str) -> (u16, String) {
+        Address(self.port).ask(method, path, body)
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+    }
+
+    fn drain(mut self) -> ExitStatus {
+        self.signal("-TERM");
+        self.child.wait().unwrap()
+    }
+}
+
+/// Where a server listens, for many threads.
+#[derive(Clone, Copy)]
+struct Address(u16);
+
+impl Address {
+    fn connect(self) -> TcpStream {
+        let stream = TcpStream::connect(("127.0.0.1", self.0)).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream
     }
 
     /// Status and body of a request.
-    fn ask(&self, method: &str, path: &str, body: &str) -> (u16, String) {
+    fn ask(self, method: &str, path: &str, body: &str) -> (u16, String) {
         let mut stream = self.connect();
         let head = format!(
             "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n\
@@ -110,23 +134,13 @@ impl Server {
         (status, text.split_once("\r\n\r\n").unwrap().1.to_owned())
     }
 
-    fn complete(&self, prompt: &[u32], tokens: u64) -> Value {
+    fn complete(self, prompt: &Value, tokens: u64) -> Value {
         let body = json!({
             "model": "tiny", "prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": true,
         });
         let (status, body) = self.ask("POST", "/v1/completions", &body.to_string());
         assert_eq!(status, 200, "{body}");
         serde_json::from_str(&body).unwrap()
-    }
-
-    fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
-    }
-
-    fn drain(mut self) -> ExitStatus {
-        self.signal("-TERM");
-        self.child.wait().unwrap()
     }
 }
 
@@ -136,14 +150,21 @@ fn prompt(number: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Many clients at once; their texts.
+/// Many clients at once, and then many prompts that arrive together; their texts.
 fn load(server: &Server, requests: u32) -> Vec<String> {
-    thread::scope(|scope| {
-        let ask =
-            |number| move || server.complete(&prompt(number), 20)["choices"][0]["text"].to_string();
+    let address = Address(server.port);
+    let mut texts: Vec<String> = thread::scope(|scope| {
+        let ask = |number| {
+            move || address.complete(&json!(prompt(number)), 20)["choices"][0]["text"].to_string()
+        };
         let threads: Vec<_> = (0..requests).map(|number| scope.spawn(ask(number))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-    })
+    });
+    let prompts: Vec<Vec<u32>> = (0..requests).map(prompt).collect();
+    let answer = address.complete(&json!(prompts), 30);
+    let choices = answer["choices"].as_array().unwrap();
+    texts.extend(choices.iter().map(|choice| choice["text"].to_string()));
+    texts
 }
 
 fn replay(recording: &Path) -> (i32, Value) {
@@ -165,7 +186,16 @@ fn what_was_served_is_decided_again_on_the_simulator() {
     let expected = load(&roomy, 12);
     assert!(roomy.drain().success());
     // A pool so small, and admitted so boldly, that running requests give their slots back.
-    let tight = ["--max-total-tokens", "96", "--schedule-conservativeness", "0", "--record", &path];
+    let tight = [
+        "--max-total-tokens",
+        "160",
+        "--chunked-prefill-size",
+        "16",
+        "--schedule-conservativeness",
+        "0",
+        "--record",
+        &path,
+    ];
     let server = Server::start(&model, &tight);
     assert_eq!(load(&server, 12), expected, "retraction changes no text");
     let metrics = server.ask("GET", "/metrics", "").1;
@@ -223,7 +253,7 @@ fn a_client_that_leaves_frees_its_slots() {
     stream.read_exact(&mut first).unwrap();
     drop(stream);
     // With one request at a time the next is answered when the first is gone.
-    let answer = server.complete(&[1, 2, 3], 4);
+    let answer = Address(server.port).complete(&json!([1, 2, 3]), 4);
     assert_eq!(answer["usage"]["completion_tokens"], 4);
     assert!(server.drain().success());
 }
@@ -280,7 +310,7 @@ fn a_full_disk_ends_the_recording_and_not_the_server() {
     let ready = server.line("ready: http://127.0.0.1:");
     server.port =
         ready.split("127.0.0.1:").nth(1).unwrap().split('/').next().unwrap().parse().unwrap();
-    assert_eq!(load(&server, 24).len(), 24, "everybody is answered");
+    assert_eq!(load(&server, 24).len(), 48, "everybody is answered");
     server.signal("-TERM");
     let said = server.line("is cut off");
     assert!(said.contains("full.log"), "{said}");
