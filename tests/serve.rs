@@ -136,7 +136,7 @@ impl Address {
 
     fn complete(self, prompt: &Value, tokens: u64) -> Value {
         let body = json!({
-            "model": "tiny", "prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": true,
+            "model": "tiny", "prompt": prompt, "max_tokens": tokens, "temperature": 0,
         });
         let (status, body) = self.ask("POST", "/v1/completions", &body.to_string());
         assert_eq!(status, 200, "{body}");
