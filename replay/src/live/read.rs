@@ -53,6 +53,10 @@ pub(super) fn recorded(log: &Log) -> Result<Recorded, LiveAgainError> {
                 let made = of.amounts("made")?.into_iter().map(u32::try_from);
                 let made: Result<Vec<u32>, _> = made.collect();
                 let made = made.map_err(|_| of.without("made"))?;
+                // A decode pass makes a token for each of its requests.
+                if !one && steps > made.len() as u64 {
+                    return Err(of.without("steps"));
+                }
                 inputs.passes(steps, &made, &of.amounts("ended")?);
             }
             _ => {}

@@ -218,7 +218,9 @@ fn serve(
         if idle {
             live.close(sink);
             let mut around = Around { body: &mut body, sink, watcher: &mut hears };
-            thread.wait(live, &mut around);
+            if let Err(error) = thread.wait(live, pressure, &mut around) {
+                break Err(error);
+            }
         }
     };
     live.close(sink);
@@ -246,21 +248,47 @@ impl Thread<'_> {
                 }
             }
         }
+        self.look(live, pressure, around)?;
+        live.turn(around)
+    }
+
+    /// Looks at the machine's memory, if it is time.
+    fn look(
+        &mut self,
+        live: &mut Live,
+        pressure: &mut Option<Box<dyn Pressure>>,
+        around: &mut Around<'_>,
+    ) -> Result<(), LiveError> {
         if let Some(pressure) = pressure
             && self.looked.elapsed() >= pressure.every()
         {
             self.looked = Instant::now();
             live.lend(pressure.target(live.lent_pages()), around)?;
         }
-        live.turn(around)
+        Ok(())
     }
 
-    /// Sleeps until something comes, or the machine's memory is to be looked at.
-    fn wait(&mut self, live: &mut Live, around: &mut Around<'_>) {
-        match self.end.commands.recv_timeout(IDLE) {
-            Ok(command) => self.take(command, live, around),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => self.drain(),
+    /// Sleeps until something comes. Meanwhile it looks at the machine's memory; a turn is taken only when
+    /// that changes anything.
+    fn wait(
+        &mut self,
+        live: &mut Live,
+        pressure: &mut Option<Box<dyn Pressure>>,
+        around: &mut Around<'_>,
+    ) -> Result<(), LiveError> {
+        let lent = live.lent_pages();
+        loop {
+            match self.end.commands.recv_timeout(IDLE) {
+                Ok(command) => self.take(command, live, around),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.look(live, pressure, around)?;
+                    if live.lent_pages() == lent && !self.draining {
+                        continue;
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => self.drain(),
+            }
+            return Ok(());
         }
     }
 
