@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use fearless_simd::Level;
 use plimsoll_core::tape::own::{
     self, ArenaPlan, DecoderShape, Op, OwnTape, PlanError, ShapeError, StepLimits, WeightId,
-    WeightSource, Workspace,
+    WeightSource,
 };
 
 use super::{
-    dot::Tile,
-    held::{Held, Keep},
+    held::{Held, Keep, workspace},
     kv::KvPool,
     linear::Processor,
     step::{Body, Rope, Rows},
@@ -99,7 +99,7 @@ impl HostModel {
         options: &ModelOptions,
     ) -> Result<Self, LoadError<S::Error>> {
         check(shape, options)?;
-        let tape = own::tape(shape, Workspace::Product)?;
+        let tape = own::tape(shape, workspace(options.keep))?;
         let plan = ArenaPlan::new(&tape, options.limits)?;
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(options.threads)
@@ -115,7 +115,7 @@ impl HostModel {
             rope: Rope::new(&shape.rope, options.context as usize),
             rows: Rows::new(options.limits),
             arena: Arena::new(plan.total.0),
-            processor: Processor { arch: pulp::Arch::new(), tile: Tile::detect() },
+            processor: Processor::new(Level::new()),
             shape: shape.clone(),
             tape,
             plan,
