@@ -1,9 +1,15 @@
-//! Causal attention of one token's query heads that share a key head, over slots in any order.
+//! Causal attention of one token's query heads that share a key head, over pages in any order.
 //!
 //! Positions are taken in blocks from the first that the token sees; the running maximum and sum are
 //! rescaled from block to block. So the result depends on the token's own past alone.
 
-use super::{dot::dot, kv::LayerKv, vector::exp};
+use std::ops::Range;
+
+use super::{
+    dot::{LANES, sum},
+    kv::{HeadKv, Stored},
+    vector::exp,
+};
 
 /// Positions of a block.
 const BLOCK: usize = 32;
@@ -13,11 +19,11 @@ const HEADS: usize = 16;
 /// What one token's heads attend to.
 #[derive(Clone, Copy)]
 pub(super) struct Past<'a> {
-    pub(super) kv: LayerKv<'a>,
-    /// Slots of the positions that the token sees, in order.
-    pub(super) slots: &'a [u32],
-    /// First value of the key head in a slot.
-    pub(super) start: usize,
+    pub(super) kv: HeadKv<'a>,
+    /// Pages of the token's request.
+    pub(super) table: &'a [u32],
+    /// First position that the token sees, and the first that it does not.
+    pub(super) seen: (usize, usize),
     pub(super) head_dim: usize,
     /// 1 / sqrt(head width).
     pub(super) scale: f32,
@@ -25,21 +31,23 @@ pub(super) struct Past<'a> {
 
 /// `queries` are heads one after the other; so is `out`.
 #[inline(always)]
-pub(super) fn attend(past: Past<'_>, queries: &[f32], out: &mut [f32]) {
+pub(super) fn attend<T: Stored>(past: Past<'_>, queries: &[f32], out: &mut [f32]) {
     let width = HEADS * past.head_dim;
     for (queries, out) in queries.chunks(width).zip(out.chunks_mut(width)) {
-        heads(past, queries, out);
+        heads::<T>(past, queries, out);
     }
 }
 
 #[inline(always)]
-fn heads(past: Past<'_>, queries: &[f32], out: &mut [f32]) {
+fn heads<T: Stored>(past: Past<'_>, queries: &[f32], out: &mut [f32]) {
     let (mut most, mut sums) = ([f32::NEG_INFINITY; HEADS], [0.0_f32; HEADS]);
     out.fill(0.0);
-    for slots in past.slots.chunks(BLOCK) {
+    let (first, end) = past.seen;
+    for start in (first..end).step_by(BLOCK) {
+        let positions = start..end.min(start + BLOCK);
         let heads = queries.chunks_exact(past.head_dim).zip(out.chunks_exact_mut(past.head_dim));
         for ((query, out), (most, sum)) in heads.zip(most.iter_mut().zip(&mut sums)) {
-            block(past, slots, query, out, (most, sum));
+            block::<T>(past, positions.clone(), query, out, (most, sum));
         }
     }
     for (out, sum) in out.chunks_exact_mut(past.head_dim).zip(sums) {
@@ -49,21 +57,23 @@ fn heads(past: Past<'_>, queries: &[f32], out: &mut [f32]) {
 }
 
 #[inline(always)]
-fn block(
+fn block<T: Stored>(
     past: Past<'_>,
-    slots: &[u32],
+    positions: Range<usize>,
     query: &[f32],
     out: &mut [f32],
     (most, sum): (&mut f32, &mut f32),
 ) {
-    let place = |slot: u32| {
-        let at = slot as usize * past.kv.width + past.start;
-        at..at + past.head_dim
+    let width = past.kv.page_tokens();
+    let row = |position: usize| {
+        let (keys, values) = past.kv.page::<T>(past.table[position / width]);
+        let at = position % width * past.head_dim;
+        (&keys[at..at + past.head_dim], &values[at..at + past.head_dim])
     };
     let mut scores = [f32::NEG_INFINITY; BLOCK];
     let mut highest = *most;
-    for (score, slot) in scores.iter_mut().zip(slots) {
-        *score = dot(query, &past.kv.keys[place(*slot)]) * past.scale;
+    for (score, position) in scores.iter_mut().zip(positions.clone()) {
+        *score = dot(query, row(position).0) * past.scale;
         highest = highest.max(*score);
     }
     let before = exp(*most - highest);
@@ -75,11 +85,22 @@ fn block(
     for score in &mut scores {
         *score = exp(*score - highest);
     }
-    for (score, slot) in scores.iter().zip(slots) {
+    for (score, position) in scores.iter().zip(positions) {
         *sum += score;
-        let values = &past.kv.values[place(*slot)];
-        for (out, value) in out.iter_mut().zip(values) {
-            *out = value.mul_add(*score, *out);
+        for (out, value) in out.iter_mut().zip(row(position).1) {
+            *out = value.wide().mul_add(*score, *out);
         }
     }
+}
+
+/// As every product is summed: sixteen lanes, then pairwise.
+#[inline(always)]
+fn dot<T: Stored>(query: &[f32], key: &[T]) -> f32 {
+    let mut lanes = [0.0_f32; LANES];
+    for (a, b) in query.chunks(LANES).zip(key.chunks(LANES)) {
+        for ((lane, a), b) in lanes.iter_mut().zip(a).zip(b) {
+            *lane = a.mul_add(b.wide(), *lane);
+        }
+    }
+    sum(&lanes)
 }

@@ -3,14 +3,17 @@
 use std::collections::BTreeMap;
 
 use fearless_simd::Level;
-use plimsoll_core::tape::own::{
-    self, ArenaPlan, DecoderShape, Op, OwnTape, PlanError, ShapeError, StepLimits, WeightId,
-    WeightSource,
+use plimsoll_core::{
+    policy::plimsoll::{CellError, KvCell, KvFormat},
+    tape::own::{
+        self, ArenaPlan, DecoderShape, Op, OwnTape, PlanError, ShapeError, StepLimits, WeightId,
+        WeightSource,
+    },
 };
 
 use super::{
     held::{Held, Keep, workspace},
-    kv::KvPool,
+    kv::{KvPool, PoolError},
     linear::Processor,
     step::{Body, Rope, Rows},
 };
@@ -25,12 +28,16 @@ pub struct ModelOptions {
     pub threads: usize,
     /// The largest step.
     pub limits: StepLimits,
-    /// Token slots of the pool.
-    pub slots: usize,
+    /// Pages of the pool.
+    pub pages: usize,
+    /// Consecutive positions of a page.
+    pub page_tokens: usize,
     /// Longest sequence: positions of the rotary table.
     pub context: u64,
     /// How matrices are kept.
     pub keep: Keep,
+    /// How keys and values are kept.
+    pub kv: KvFormat,
 }
 
 /// Why a model is not loaded.
@@ -45,6 +52,12 @@ pub enum LoadError<E> {
     /// Its arena.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// A page of its pool.
+    #[error(transparent)]
+    Cell(#[from] CellError),
+    /// A page of its pool that the system refuses.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
     /// An option out of its range.
     #[error("{what} is {value}; allowed: {allowed}")]
     Option {
@@ -77,7 +90,7 @@ pub struct ModelMemory {
     pub rope: u64,
     /// Arena of activations.
     pub arena: u64,
-    /// KV pool.
+    /// Pages of the KV pool that are not lent.
     pub kv: u64,
 }
 
@@ -99,6 +112,7 @@ impl HostModel {
         options: &ModelOptions,
     ) -> Result<Self, LoadError<S::Error>> {
         check(shape, options)?;
+        let cell = KvCell::new(shape, options.kv, options.page_tokens as u64)?;
         let tape = own::tape(shape, workspace(options.keep))?;
         let plan = ArenaPlan::new(&tape, options.limits)?;
         let pool = rayon::ThreadPoolBuilder::new()
@@ -111,7 +125,7 @@ impl HostModel {
             })?;
         let (matrices, vectors) = weights(shape, source, &tape, options.keep)?;
         let body = Body {
-            kv: KvPool::new(shape.layers.len(), options.slots, shape.kv_width() as usize),
+            kv: KvPool::new(cell, options.pages)?,
             rope: Rope::new(&shape.rope, options.context as usize),
             rows: Rows::new(options.limits),
             arena: Arena::new(plan.total.0),
@@ -150,10 +164,27 @@ impl HostModel {
         &self.body.plan
     }
 
-    /// Token slots of its pool.
+    /// Its pool.
     #[must_use]
-    pub const fn slots(&self) -> usize {
-        self.body.kv.slots()
+    pub const fn pool(&self) -> &KvPool {
+        &self.body.kv
+    }
+
+    /// Gives a page's memory back to the system: unmapped, at once. What it held is lost, and a step that
+    /// names it is refused until it is taken back. Pages are lent in any order.
+    ///
+    /// # Errors
+    /// [`PoolError`] for no such page and one that is lent already.
+    pub fn lend(&mut self, page: u32) -> Result<(), PoolError> {
+        self.body.kv.lend(page)
+    }
+
+    /// Takes a lent page's memory again: mapped and touched, so that it is there. It holds zeros.
+    ///
+    /// # Errors
+    /// [`PoolError`] for no such page, one that is here, and a mapping that the system refuses.
+    pub fn take_back(&mut self, page: u32) -> Result<(), PoolError> {
+        self.body.kv.take_back(page)
     }
 }
 
@@ -163,8 +194,8 @@ fn check<E>(shape: &DecoderShape, options: &ModelOptions) -> Result<(), LoadErro
         let allowed = format!("1 to {THREADS_MAX}");
         return wrong("threads", options.threads as u64, allowed);
     }
-    if !(1..=1 << 32).contains(&options.slots) {
-        return wrong("token slots of the pool", options.slots as u64, "1 to 2^32".to_owned());
+    if !(1..=1 << 32).contains(&options.pages) {
+        return wrong("pages of the pool", options.pages as u64, "1 to 2^32".to_owned());
     }
     if !(1..=shape.context).contains(&options.context) {
         let allowed = format!("1 to {}, the model's own", shape.context);

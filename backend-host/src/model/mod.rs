@@ -12,6 +12,7 @@ mod integer;
 mod kv;
 mod linear;
 mod load;
+mod page;
 mod panels;
 mod sample;
 mod step;
@@ -19,7 +20,8 @@ mod vector;
 
 pub use generate::{GenerateError, Generated, Generator};
 pub use held::Keep;
-pub use kv::KvPool;
+pub use kv::{KvPool, PoolError, system_page};
 pub use load::{HostModel, LoadError, ModelMemory, ModelOptions};
+pub use plimsoll_core::policy::plimsoll::KvFormat;
 pub use sample::{Logprob, Sampled, Sampler, Sampling, SamplingError};
 pub use step::{Logits, Outputs, Sequence, StepError};

@@ -2,8 +2,12 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-use plimsoll_core::tape::own::{
-    ArenaPlan, BufferId, DecoderShape, Effect, Op, OwnTape, Role, StepLimits, StepSize, WeightId,
+use plimsoll_core::{
+    policy::plimsoll::KvFormat,
+    tape::own::{
+        ArenaPlan, BufferId, DecoderShape, Effect, Op, OwnTape, Role, StepLimits, StepSize,
+        WeightId,
+    },
 };
 use rayon::prelude::*;
 
@@ -11,7 +15,7 @@ use super::{
     attention::{Past, attend},
     dot::vectors,
     held::Held,
-    kv::KvPool,
+    kv::{Brain, Half, KvPool},
     linear::{Part, Parts, Processor, linear},
     load::{Arena, HostModel},
     vector::{norm, norm_in_place, rotate, swiglu},
@@ -36,9 +40,12 @@ pub enum Outputs {
 pub struct Sequence<'a> {
     /// New tokens.
     pub tokens: &'a [u32],
-    /// Slots of all its positions, the new ones last. The slots of what comes before hold its keys and
-    /// values; those of the new tokens are no other sequence's in this step.
-    pub slots: &'a [u32],
+    /// The page of every `page_tokens` positions, at least up to its last new token. The pages of what
+    /// comes before hold its keys and values; the positions of the new tokens are no other sequence's in
+    /// this step.
+    pub table: &'a [u32],
+    /// Positions that exist already.
+    pub before: usize,
     /// Whose logits are asked for.
     pub outputs: Outputs,
 }
@@ -206,9 +213,8 @@ impl Body {
         self.rows.rows.clear();
         self.rows.outputs.clear();
         for (index, sequence) in sequences.iter().enumerate() {
-            let before = sequence.slots.len() - sequence.tokens.len();
             for (i, token) in sequence.tokens.iter().enumerate() {
-                let position = (before + i) as u32;
+                let position = (sequence.before + i) as u32;
                 self.rows.rows.push(Row { token: *token, position, sequence: index as u32 });
             }
             let end = self.rows.rows.len() as u32;
@@ -221,16 +227,23 @@ impl Body {
         let wrong = |what, value: usize, allowed| {
             Err(StepError::Sequence { sequence, what, value: value as u64, allowed })
         };
-        let (new, all) = (given.tokens.len(), given.slots.len());
-        if new == 0 || all < new {
-            return wrong("new tokens", new, format!("1 to its {all} slots"));
+        let new = given.tokens.len();
+        if new == 0 {
+            return wrong("new tokens", new, "at least 1".to_owned());
         }
+        let all = given.before.saturating_add(new);
         if all > self.rope.positions() {
             return wrong("positions", all, format!("up to {}", self.rope.positions()));
         }
-        let slots = self.kv.slots();
-        if let Some(slot) = given.slots.iter().find(|slot| **slot as usize >= slots) {
-            return wrong("slot", *slot as usize, format!("below {slots}"));
+        let pages = self.kv.cell().pages_for(all as u64) as usize;
+        let Some(table) = given.table.get(..pages) else {
+            let allowed = format!("{pages} for its {all} positions");
+            return wrong("pages", given.table.len(), allowed);
+        };
+        if let Some(page) = table.iter().find(|page| !self.kv.is_here(**page)) {
+            let (page, pages) = (*page as usize, self.kv.pages());
+            let allowed = format!("below {pages}{}", if page < pages { ", not lent" } else { "" });
+            return wrong("page", page, allowed);
         }
         let vocab = self.shape.vocab;
         if let Some(token) = given.tokens.iter().find(|token| u64::from(**token) >= vocab) {
@@ -459,9 +472,9 @@ impl<'a> Run<'a> {
         let row_width = self.places.width(from);
         let [from] = self.places.some(values, [from])?;
         for (row, values) in self.rows.rows.iter().zip(from.chunks(row_width)) {
-            let slot = slots(sequences, *row).last().copied().unwrap_or(u32::MAX);
             let (keys, values) = values[q..q + 2 * width].split_at(width);
-            if !kv.store(layer as usize, slot, keys, values) {
+            let slot = slot(sequences, *row, kv.cell().page_tokens as usize);
+            if !slot.is_some_and(|slot| kv.store(layer as usize, slot, keys, values)) {
                 return Err(StepError::Tape("a slot"));
             }
         }
@@ -476,7 +489,6 @@ impl<'a> Run<'a> {
         ids: [BufferId; 2],
         sequences: &[Sequence<'_>],
     ) -> Result<(), StepError> {
-        let kv = kv.layer(layer as usize).ok_or(StepError::Tape("a layer"))?;
         let head_dim = self.shape.head_dim as usize;
         let kv_heads = self.shape.kv_heads as usize;
         let width = self.shape.q_heads as usize / kv_heads * head_dim;
@@ -487,15 +499,21 @@ impl<'a> Run<'a> {
         let from: &[f32] = from;
         to.par_chunks_mut(width).enumerate().for_each(|(i, out)| {
             let (row, head) = (i / kv_heads, i % kv_heads);
-            let all = slots(sequences, self.rows.rows[row]);
-            let seen = window.map_or(all.len(), |w| all.len().min(w as usize));
-            let slots = &all[all.len() - seen..];
-            let past = Past { kv, slots, start: head * head_dim, head_dim, scale };
+            let Row { position, sequence, .. } = self.rows.rows[row];
+            let table = sequences.get(sequence as usize).map_or(&[][..], |s| s.table);
+            let end = position as usize + 1;
+            let first = window.map_or(0, |w| end.saturating_sub(w as usize));
+            let kv = kv.head(layer as usize, head);
+            let past = Past { kv, table, seen: (first, end), head_dim, scale };
             let queries = &from[row * row_width + head * width..][..width];
             vectors(
                 arch,
                 #[inline(always)]
-                || attend(past, queries, out),
+                || match past.kv.format() {
+                    KvFormat::F32 => attend::<f32>(past, queries, out),
+                    KvFormat::F16 => attend::<Half>(past, queries, out),
+                    KvFormat::Bf16 => attend::<Brain>(past, queries, out),
+                },
             );
         });
         Ok(())
@@ -527,8 +545,9 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Slots of the positions up to a row's own.
-fn slots<'s>(sequences: &[Sequence<'s>], row: Row) -> &'s [u32] {
-    let all = sequences.get(row.sequence as usize).map_or(&[][..], |s| s.slots);
-    all.get(..=row.position as usize).unwrap_or_default()
+/// Page of a row's position, and the place in it.
+fn slot(sequences: &[Sequence<'_>], row: Row, page_tokens: usize) -> Option<(u32, usize)> {
+    let position = row.position as usize;
+    let page = sequences.get(row.sequence as usize)?.table.get(position / page_tokens)?;
+    Some((*page, position % page_tokens))
 }

@@ -21,6 +21,7 @@ mod watch;
 
 pub use cascade::{ServerProcesses, Wording};
 pub use changes::{Change, TimedChange, When};
+pub(super) use log::{Stamp, decision_record, flat};
 pub use clients::{Arrival, Clients, Sampling, SamplingChoice};
 pub use pass::{Pass, PassTapes, PassTime};
 pub use quiet::Pace;
