@@ -32,6 +32,9 @@ pub enum Precision {
     /// Kept as bfloat16, float32 arithmetic.
     #[value(name = "bfloat16")]
     Bf16,
+    /// Quantised weights as stored, what they multiply rounded to 8 bits: the fastest, of llama.cpp's accuracy.
+    #[value(name = "int8")]
+    Int8,
 }
 
 /// How keys and values are kept.
@@ -154,6 +157,7 @@ impl ModelArgs {
                 Precision::AsStored => plimsoll_backend_host::model::Keep::AsStored,
                 Precision::F32 => plimsoll_backend_host::model::Keep::F32,
                 Precision::Bf16 => plimsoll_backend_host::model::Keep::Bf16,
+                Precision::Int8 => plimsoll_backend_host::model::Keep::Int8,
             },
             threads: self.threads,
             lend: !self.no_lend,
