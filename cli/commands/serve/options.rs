@@ -2,8 +2,11 @@
 
 use crate::{args::parse_bytes, exit::Failure};
 use clap::{Args, ValueEnum};
-use plimsoll_core::{engine::live::LiveSettings, sched::sglang::QueuePolicy, units::Bytes};
-use plimsoll_server::{plan::KvFormat, start::Ask};
+use plimsoll_core::{
+    engine::live::LiveSettings, policy::plimsoll::KvFormat, sched::sglang::QueuePolicy,
+    units::Bytes,
+};
+use plimsoll_server::start::Ask;
 use std::{
     net::IpAddr,
     path::PathBuf,
