@@ -27,6 +27,17 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["plimsoll-core", "plimsoll-backend-sim", "plimsoll-catalog", "plimsoll-ingest"],
     ),
     ("plimsoll-sweep", &["plimsoll-core", "plimsoll-replay"]),
+    (
+        "plimsoll-server",
+        &[
+            "plimsoll-core",
+            "plimsoll-backend-host",
+            "plimsoll-checkpoint",
+            "plimsoll-replay",
+            // Tests only.
+            "plimsoll-ingest",
+        ],
+    ),
     ("plimsoll-report", &["plimsoll-core", "plimsoll-replay"]),
     (
         "plimsoll-calibrate",
@@ -41,6 +52,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "plimsoll-diagnosis",
             "plimsoll-ingest",
             "plimsoll-replay",
+            "plimsoll-server",
         ],
     ),
     (
@@ -56,6 +68,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "plimsoll-ingest",
             "plimsoll-replay",
             "plimsoll-report",
+            "plimsoll-server",
+            "plimsoll-checkpoint",
             "plimsoll-sweep",
             // Tests only.
             "plimsoll-fuzz-entries",
@@ -167,6 +181,7 @@ fn unsafe_code_stands_in_the_cuda_backend_only() {
         "python",
         "replay",
         "report",
+        "server",
         "sweep",
         "cli",
     ]);
@@ -193,6 +208,7 @@ fn files_have_one_subject() {
         "python",
         "replay",
         "report",
+        "server",
         "sweep",
     ];
     for (path, text) in

@@ -236,7 +236,8 @@ fn serve(planned: bool) {
     let small = Bytes::mib(1);
     let budgets = Budgets { tokenizer: small, http: small, recording: small, ..Budgets::default() };
     let (weights, threads) = (Bytes(weights), 3);
-    let engine = Engine { shape: &shape, cell, weights, scratch, threads, budgets };
+    let workspace = none.keep.workspace();
+    let engine = Engine { shape: &shape, cell, weights, workspace, scratch, threads, budgets };
     let plan = plan(&readings, &args, &engine).unwrap();
     // A server that takes nine tenths of what it finds free, once.
     let snapshot = readings.group.as_ref().unwrap().room;

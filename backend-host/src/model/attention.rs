@@ -411,7 +411,7 @@ mod tests {
                 layer: LAYER,
                 window: self.window,
                 shape: &self.shape,
-                processor: Processor { arch: pulp::Arch::new(), tile: self.tile },
+                processor: Processor { arch: fearless_simd::Level::new(), tile: self.tile },
                 rows: &rows,
                 sequences: &sequences,
                 from: (&from, width + 3),

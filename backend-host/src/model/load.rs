@@ -1,22 +1,23 @@
 //! Loading: everything that a model will ever hold is taken here, before its first step.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, convert::Infallible};
 
+use fearless_simd::Level;
 use plimsoll_core::{
     model::encoding::Encoding,
     policy::plimsoll::{CellError, KvCell, KvFormat},
     tape::own::{
         self, ArenaPlan, DecoderShape, Op, OwnTape, PlanError, Role, ShapeError, StepLimits,
-        WeightId, WeightSource, Workspace,
+        WeightId, WeightSource,
     },
 };
 
 use super::{
     attention::Scratch,
-    dot::Tile,
     held::{Held, Keep},
     kv::{KvPool, PoolError, system_page},
     linear::Processor,
+    panels::Panels,
     step::{Body, Rope, Rows},
 };
 
@@ -104,10 +105,13 @@ impl ModelMemory {
     ///
     /// # Errors
     /// [`LoadError`]: what [`HostModel::load`] refuses before it reads a weight.
-    pub fn planned(shape: &DecoderShape, options: &ModelOptions) -> Result<Self, LoadError<()>> {
+    pub fn planned(
+        shape: &DecoderShape,
+        options: &ModelOptions,
+    ) -> Result<Self, LoadError<Infallible>> {
         check(shape, options)?;
         let cell = KvCell::new(shape, options.kv, options.page_tokens as u64)?;
-        let tape = own::tape(shape, Workspace::Product)?;
+        let tape = own::tape(shape, options.keep.workspace())?;
         let plan = ArenaPlan::new(&tape, options.limits)?;
         let (tokens, threads) = (options.limits.tokens as usize, options.threads);
         let scratch = Scratch::planned(shape, tokens, threads) + Rows::planned(options.limits);
@@ -132,10 +136,16 @@ pub fn kept_bytes(
 ) -> Option<u64> {
     shape.weights().try_fold(0_u64, |sum, id| {
         let (extent, stored) = (shape.extent(id)?, encoding(id)?);
+        let packed = Panels::planned(stored, extent.rows, extent.columns);
+        if let Some(packed) = packed.filter(|_| keep == Keep::Int8 && is_matrix(id.role)) {
+            return sum.checked_add(packed);
+        }
         let kept = match (is_matrix(id.role), keep, stored) {
-            (false, ..) | (_, Keep::F32, _) | (_, Keep::AsStored, Encoding::F16) => Encoding::F32,
+            (false, ..) | (_, Keep::F32, _) | (_, Keep::AsStored | Keep::Int8, Encoding::F16) => {
+                Encoding::F32
+            }
             (_, Keep::Bf16, _) => Encoding::Bf16,
-            (_, Keep::AsStored, stored) => stored,
+            (_, Keep::AsStored | Keep::Int8, stored) => stored,
         };
         let row = kept.row_bytes(extent.columns as usize)? as u64;
         sum.checked_add(row.checked_mul(extent.rows)?)
@@ -177,7 +187,7 @@ impl HostModel {
     ) -> Result<Self, LoadError<S::Error>> {
         check(shape, options)?;
         let cell = KvCell::new(shape, options.kv, options.page_tokens as u64)?;
-        let tape = own::tape(shape, Workspace::Product)?;
+        let tape = own::tape(shape, options.keep.workspace())?;
         let plan = ArenaPlan::new(&tape, options.limits)?;
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(options.threads)
@@ -194,7 +204,7 @@ impl HostModel {
             rope: Rope::new(&shape.rope, options.context as usize),
             rows: Rows::new(options.limits),
             arena: Arena::new(plan.total.0),
-            processor: Processor { arch: pulp::Arch::new(), tile: Tile::detect() },
+            processor: Processor::new(Level::new()),
             shape: shape.clone(),
             tape,
             plan,

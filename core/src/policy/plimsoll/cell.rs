@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn smollm2_by_hand() {
-        let page = Bytes::kib(4);
+        let page = Bytes(4096);
         assert_eq!(cell(KvFormat::F32, 16).token_bytes(), Bytes(46_080));
         assert_eq!(cell(KvFormat::F32, 16).page_bytes(page), Bytes(737_280));
         // 23040 bytes are 5.6 pages of the system.

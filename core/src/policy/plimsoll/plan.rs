@@ -60,6 +60,8 @@ pub struct Engine<'a> {
     pub cell: KvCell,
     /// Weights by the checkpoint's bytes in the form in which they are kept.
     pub weights: Bytes,
+    /// What its projections need beside their outputs.
+    pub workspace: Workspace,
     /// Scratch of the executing backend for the settings' largest step.
     pub scratch: Bytes,
     /// Threads of the process.
@@ -187,7 +189,7 @@ fn fixed(
 ) -> Result<Vec<PlanRow>, Refusal> {
     let Engine { shape, budgets, .. } = engine;
     let (running, limits) = (settings.max_running_requests, settings.limits);
-    let arena = ArenaPlan::new(&own::tape(shape, Workspace::Product)?, limits)?.total;
+    let arena = ArenaPlan::new(&own::tape(shape, engine.workspace)?, limits)?.total;
     // It begins at a cache line.
     let arena = arena.saturating_add(own::ALIGNMENT);
     // A logit and its id, for each of the vocabulary.

@@ -36,7 +36,7 @@ pub enum Refusal {
     /// The limit is below the weights alone.
     #[error(
         "the weights take {weights}, and the limit is {} ({}): {} too little. Raise the limit, or \
-         keep the weights in fewer bits (--keep)",
+         keep the weights in fewer bits (--precision)",
         limit.bytes, limit.from, weights.saturating_sub(limit.bytes)
     )]
     BelowWeights {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    tape::own::{DecoderShape, LayerShape},
+    tape::own::{DecoderShape, LayerShape, Workspace},
     units::Bytes,
 };
 
@@ -45,7 +45,12 @@ fn try_plan(readings: &HostReadings, args: &PlanArgs, weights: Bytes) -> Result<
     let cell = KvCell::new(&shape, KvFormat::F32, 16).unwrap();
     let (scratch, threads) = (Bytes::mib(1), 2);
     let budgets = Budgets::default();
-    plan(readings, args, &Engine { shape: &shape, cell, weights, scratch, threads, budgets })
+    let workspace = Workspace::None;
+    plan(
+        readings,
+        args,
+        &Engine { shape: &shape, cell, weights, workspace, scratch, threads, budgets },
+    )
 }
 
 #[test]
@@ -87,7 +92,7 @@ fn refusals_have_numbers_and_a_flag() {
     assert_eq!(
         say(&limited(200)),
         "the weights take 270.00 MiB, and the limit is 200.00 MiB (--memory-limit): 70.00 MiB too \
-         little. Raise the limit, or keep the weights in fewer bits (--keep)"
+         little. Raise the limit, or keep the weights in fewer bits (--precision)"
     );
     let engine = say(&limited(300));
     assert!(engine.starts_with("without a pool the engine holds "), "{engine}");
