@@ -63,6 +63,7 @@ smoke_tests!(
     decision_log,
     device_file,
     gguf,
+    http_body,
     launch_argv,
     launch_config,
     launch_text,

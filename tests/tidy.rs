@@ -49,6 +49,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "plimsoll-core",
             "plimsoll-backend-host",
             "plimsoll-catalog",
+            "plimsoll-checkpoint",
             "plimsoll-diagnosis",
             "plimsoll-ingest",
             "plimsoll-replay",

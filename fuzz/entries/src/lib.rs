@@ -5,6 +5,7 @@
 //! of intervals are in order, and no input takes long.
 
 mod catalog;
+mod http;
 mod launch;
 mod logs;
 mod measured;
@@ -18,6 +19,7 @@ mod watch;
 mod workload;
 
 pub use catalog::{device_file, model_entry};
+pub use http::http_body;
 pub use launch::{launch_argv, launch_config, launch_text};
 pub use logs::{decision_log, nvidia_smi, server_log};
 pub use measured::{measured_times, profile};
@@ -77,6 +79,7 @@ pub const TARGETS: &[Target] = &[
         words: seeds::DEVICE_WORDS,
     },
     Target { name: "gguf", run: gguf, seeds: seeds::gguf, words: seeds::GGUF_WORDS },
+    Target { name: "http_body", run: http_body, seeds: http::bodies, words: http::BODY_WORDS },
     Target {
         name: "launch_argv",
         run: launch_argv,
