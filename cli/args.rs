@@ -131,6 +131,10 @@ pub enum Verb {
     /// a scenario.
     #[command(after_help = WORKLOAD_EXAMPLES)]
     Workload(WorkloadArgs),
+    /// Serve a model over the interface of OpenAI, on memory that is planned and proven before the first
+    /// request.
+    #[command(after_help = crate::commands::serve::options::EXAMPLES)]
+    Serve(Box<crate::commands::serve::options::ServeArgs>),
     /// Attach to a running SGLang or vLLM server and read its pool, queue and free memory.
     #[command(after_help = crate::commands::watch::options::EXAMPLES)]
     Watch(crate::commands::watch::options::WatchArgs),
@@ -424,6 +428,14 @@ pub struct ViewArgs {
     /// Who held what at a moment: a step's number, `ready`, `crash` or `end`.
     #[arg(long, value_name = "WHEN")]
     pub at: Option<Moment>,
+}
+
+impl ViewArgs {
+    /// Whether any of them is asked for.
+    pub fn wanted(&self) -> bool {
+        let files = [&self.svg, &self.report, &self.trace];
+        self.timeline || self.at.is_some() || files.iter().any(|file| file.is_some())
+    }
 }
 
 /// Where memory is.

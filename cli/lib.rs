@@ -46,6 +46,7 @@ fn answer(cli: Cli, output: &Output) -> u8 {
         Verb::Diff(args) => commands::diff::diff(&args, format, output),
         Verb::Calibrate(args) => commands::calibrate::calibrate(&args, format, output),
         Verb::Workload(args) => commands::workload::workload(&args, format, output),
+        Verb::Serve(args) => commands::serve::serve(&args, format, output),
         Verb::Watch(args) => commands::watch::watch(&args, format, output),
         Verb::Doctor(args) => commands::doctor::doctor(&args, format, output),
         Verb::Schema(args) => commands::schema::schema(&args, output),

@@ -7,6 +7,7 @@ use plimsoll_backend_host::{CgroupVersion, HostError};
 use plimsoll_core::units::Bytes;
 use std::fs;
 use std::path::{Path, PathBuf};
+use plimsoll_backend_host::pressure::Pressure;
 use std::time::Duration;
 
 /// A folder with the given files, and roots that lead into it.
@@ -77,6 +78,37 @@ fn a_process_reads_its_own_memory() {
     let error = linux::own_memory(&short).unwrap_err();
     assert!(matches!(error, HostError::Form { key, .. } if key == "VmRSS"));
     assert!(linux::own_memory(&machine("own-none", &[])).is_err());
+}
+
+#[test]
+fn a_parent_with_a_larger_limit_may_leave_less() {
+    let roots = machine(
+        "room",
+        &[
+            ("proc/meminfo", MEMINFO),
+            ("proc/self/status", "VmSize: 800 kB\nVmRSS: 120 kB\nRssAnon: 20 kB\n"),
+            ("proc/self/cgroup", "0::/pods/server\n"),
+            ("proc/sys/vm/max_map_count", "65530\n"),
+            ("sys/fs/cgroup/cgroup.controllers", "cpu memory\n"),
+            ("sys/fs/cgroup/pods/memory.max", "9000000\n"),
+            ("sys/fs/cgroup/pods/memory.current", "8500000\n"),
+            ("sys/fs/cgroup/pods/memory.stat", "inactive_file 100000\n"),
+            ("sys/fs/cgroup/pods/server/memory.max", "5000000\n"),
+            ("sys/fs/cgroup/pods/server/memory.current", "1000000\n"),
+        ],
+    );
+    let group = linux::group_room(&roots).unwrap();
+    assert_eq!((group.path.as_str(), group.limit), ("/pods", Bytes(9_000_000)));
+    assert_eq!(group.room, Bytes(600_000));
+    // The tightest limit is still the inner one.
+    assert_eq!(linux::read(&roots).unwrap().cgroup.unwrap().limit, Some(Bytes(5_000_000)));
+    let readings = linux::plan_readings(&roots).unwrap();
+    assert_eq!(readings.group, Some(group));
+    assert_eq!((readings.resident, readings.anonymous), (Bytes(120 << 10), Bytes(20 << 10)));
+    assert_eq!(readings.maps_max, Some(65_530));
+    let room = Pressure::under(roots, Some(Bytes(200 << 10))).room().unwrap();
+    assert_eq!(room.least(), Some(Bytes(80 << 10)));
+    assert_eq!(room.group, Some(Bytes(600_000)));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use plimsoll_backend_host::model::{HostModel, Keep, ModelOptions, Outputs, Sequence};
+use plimsoll_backend_host::model::{HostModel, Keep, KvFormat, ModelOptions, Outputs, Sequence};
 use plimsoll_checkpoint::open_weights;
 use plimsoll_core::{model::encoding::Encoding, tape::own::StepLimits};
 use proptest::prelude::*;
@@ -69,10 +69,26 @@ impl Drop for Folder {
     }
 }
 
-fn load(folder: &Path, threads: usize, keep: Keep) -> HostModel {
+/// A pool of 256 positions.
+const POSITIONS: usize = 256;
+
+/// How a test loads a model.
+#[derive(Clone, Copy)]
+struct Way {
+    threads: usize,
+    keep: Keep,
+    page_tokens: usize,
+    kv: KvFormat,
+}
+
+const PLAIN: Way = Way { threads: 1, keep: Keep::AsStored, page_tokens: 16, kv: KvFormat::F32 };
+
+fn load(folder: &Path, way: Way) -> HostModel {
     let (shape, mut weights) = open_weights(folder).unwrap();
     let limits = StepLimits { tokens: 64, outputs: 64 };
-    let options = ModelOptions { threads, limits, slots: 256, context: 128, keep };
+    let Way { threads, keep, page_tokens, kv } = way;
+    let pages = POSITIONS / page_tokens;
+    let options = ModelOptions { threads, limits, pages, page_tokens, context: 128, keep, kv };
     HostModel::load(&shape, &mut weights, &options).unwrap()
 }
 
@@ -81,12 +97,11 @@ fn ids(folder: &Path) -> Vec<u32> {
 }
 
 /// Logits of a text in steps of the given lengths.
-fn logits(model: &mut HostModel, ids: &[u32], slots: &[u32], chunks: &[usize]) -> Vec<f32> {
+fn logits(model: &mut HostModel, ids: &[u32], table: &[u32], chunks: &[usize]) -> Vec<f32> {
     let (mut out, mut at) = (Vec::new(), 0);
     for chunk in chunks {
         let end = (at + chunk).min(ids.len());
-        let sequence =
-            Sequence { tokens: &ids[at..end], slots: &slots[..end], outputs: Outputs::All };
+        let sequence = Sequence { tokens: &ids[at..end], table, before: at, outputs: Outputs::All };
         out.extend(model.step(&[sequence]).unwrap().rows().flatten());
         at = end;
     }
@@ -104,9 +119,8 @@ fn logits_are_those_of_transformers() {
         let folder = Folder::new(name, "logits");
         let ids = ids(&folder.0);
         let expected = floats(&unpack(&vectors().join("models").join(name).join("logits.f32.gz")));
-        let mut model = load(&folder.0, 2, Keep::F32);
-        let slots: Vec<u32> = (0..ids.len() as u32).collect();
-        let found = logits(&mut model, &ids, &slots, &[ids.len()]);
+        let mut model = load(&folder.0, Way { threads: 2, keep: Keep::F32, ..PLAIN });
+        let found = logits(&mut model, &ids, &[5, 6, 7], &[ids.len()]);
         assert_eq!(found.len(), expected.len());
         let largest = expected.iter().fold(0.0_f32, |m, v| m.max(v.abs()));
         let apart = found.iter().zip(&expected).map(|(a, b)| (a - b).abs());
@@ -133,38 +147,45 @@ fn blocks_are_decoded_as_gguf_does() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(36))]
     #[test]
-    fn chunks_batches_slots_and_threads_change_no_bit(
+    fn chunks_batches_pages_and_threads_change_no_bit(
         model in 0..MODELS.len(),
         chunks in prop::collection::vec(1_usize..20, 40),
         order in Just((0_u32..256).collect::<Vec<_>>()).prop_shuffle(),
+        page_tokens in prop::sample::select(vec![1_usize, 3, 16, 64]),
+        format in prop::sample::select(KvFormat::ALL.to_vec()),
         threads in 1_usize..4,
         others in 1_usize..6,
     ) {
         let name = MODELS[model];
         let folder = Folder::new(name, "same");
         let ids = ids(&folder.0);
-        let slots: Vec<u32> = (0..ids.len() as u32).collect();
-        let whole = logits(&mut load(&folder.0, 1, Keep::AsStored), &ids, &slots, &[ids.len()]);
-        let mut model = load(&folder.0, threads, Keep::AsStored);
-        let chunked = logits(&mut model, &ids, &order[..ids.len()], &chunks_to(ids.len(), &chunks));
+        let plain = Way { kv: format, ..PLAIN };
+        let whole = logits(&mut load(&folder.0, plain), &ids, &[0, 1, 2], &[ids.len()]);
+        let mut model = load(&folder.0, Way { threads, page_tokens, ..plain });
+        let pages = (POSITIONS / page_tokens) as u32;
+        let order: Vec<u32> = order.into_iter().filter(|page| *page < pages).collect();
+        let (own, rest) = order.split_at(ids.len().div_ceil(page_tokens));
+        let chunked = logits(&mut model, &ids, own, &chunks_to(ids.len(), &chunks));
         prop_assert_eq!(bits(&chunked), bits(&whole));
-        // The last token in a batch with other texts, whose slots stand between its own.
-        let (own, rest) = order.split_at(ids.len());
+        // The last token in a batch with other texts, whose pages stand between its own.
         let before = ids.len() - 1;
-        logits(&mut model, &ids[..before], &own[..before], &chunks_to(before, &chunks));
-        let text = &ids[5..10];
+        logits(&mut model, &ids[..before], own, &chunks_to(before, &chunks));
         let mut batch: Vec<Sequence<'_>> = rest
-            .chunks(5)
+            .chunks(5_usize.div_ceil(page_tokens))
             .take(others)
-            .map(|slots| Sequence { tokens: text, slots, outputs: Outputs::Last })
+            .map(|table| {
+                let tokens = &ids[5..10];
+                Sequence { tokens, table, before: 0, outputs: Outputs::Last }
+            })
             .collect();
-        let sequence = Sequence { tokens: &ids[before..], slots: own, outputs: Outputs::Last };
-        batch.insert(others / 2, sequence);
+        let at = batch.len() / 2;
+        let tokens = &ids[before..];
+        batch.insert(at, Sequence { tokens, table: own, before, outputs: Outputs::Last });
         let logits = model.step(&batch).unwrap();
         let vocab = whole.len() / ids.len();
-        prop_assert_eq!(bits(logits.row(others / 2).unwrap()), bits(&whole[before * vocab..]));
+        prop_assert_eq!(bits(logits.row(at).unwrap()), bits(&whole[before * vocab..]));
     }
 }
 
@@ -188,44 +209,91 @@ fn chunks_to(count: usize, chunks: &[usize]) -> Vec<usize> {
 #[test]
 fn what_a_plan_does_not_cover_is_refused_and_changes_nothing() {
     let folder = Folder::new("llama-tied", "refused");
-    let mut model = load(&folder.0, 1, Keep::F32);
+    let mut model = load(&folder.0, PLAIN);
     let ids = ids(&folder.0);
-    let slots: Vec<u32> = (0..200).collect();
-    let first = logits(&mut model, &ids, &slots[..ids.len()], &[ids.len()]);
-    let long = [3; 65];
-    let step = |model: &mut HostModel, tokens: &[u32], slots: &[u32]| {
-        let sequence = Sequence { tokens, slots, outputs: Outputs::Last };
+    let table: Vec<u32> = (0..16).collect();
+    let first = logits(&mut model, &ids, &table, &[ids.len()]);
+    model.lend(15).unwrap();
+    let step = |model: &mut HostModel, tokens: &[u32], table: &[u32], before: usize| {
+        let sequence = Sequence { tokens, table, before, outputs: Outputs::Last };
         model.step(&[sequence]).map(|_| ()).unwrap_err().to_string()
     };
-    assert_eq!(
-        step(&mut model, &long, &slots[..65]),
-        "a step of 65 tokens and 1 outputs; planned: 64 and 64"
-    );
-    assert_eq!(step(&mut model, &[96], &[0]), "sequence 0: token is 96; allowed: below 96");
-    assert_eq!(step(&mut model, &[1], &[256]), "sequence 0: slot is 256; allowed: below 256");
-    assert_eq!(
-        step(&mut model, &[1, 2], &[4]),
-        "sequence 0: new tokens is 2; allowed: 1 to its 1 slots"
-    );
-    assert_eq!(
-        step(&mut model, &[1], &slots[..129]),
-        "sequence 0: positions is 129; allowed: up to 128"
-    );
+    let refused = [
+        step(&mut model, &[3; 65], &table, 0),
+        step(&mut model, &[96], &table, 0),
+        step(&mut model, &[1], &[16], 0),
+        step(&mut model, &[1], &[0, 15], 16),
+        step(&mut model, &[1, 2], &[4], 15),
+        step(&mut model, &[], &table, 3),
+        step(&mut model, &[1], &table, 128),
+        step(&mut model, &[1], &table, usize::MAX),
+    ];
+    let expected = [
+        "a step of 65 tokens and 1 outputs; planned: 64 and 64",
+        "sequence 0: token is 96; allowed: below 96",
+        "sequence 0: page is 16; allowed: below 16",
+        "sequence 0: page is 15; allowed: below 16, not lent",
+        "sequence 0: pages is 1; allowed: 2 for its 17 positions",
+        "sequence 0: new tokens is 0; allowed: at least 1",
+        "sequence 0: positions is 129; allowed: up to 128",
+        "sequence 0: positions is 18446744073709551615; allowed: up to 128",
+    ];
+    assert_eq!(refused, expected);
     assert!(model.step(&[]).is_err());
     // The pool holds what it held.
-    let tail = Sequence { tokens: &ids[39..], slots: &slots[..40], outputs: Outputs::Last };
+    let (tokens, before) = (&ids[39..], 39);
+    let tail = Sequence { tokens, table: &table, before, outputs: Outputs::Last };
     let again = model.step(&[tail]).unwrap().row(0).unwrap().to_vec();
     assert_eq!(bits(&again), bits(&first[first.len() - 96..]));
 }
 
 #[test]
-fn bfloat16_is_near() {
+fn pages_are_lent_and_taken_back() {
+    let folder = Folder::new("qwen3", "lent");
+    let mut model = load(&folder.0, PLAIN);
+    let ids = ids(&folder.0);
+    let whole = logits(&mut model, &ids, &[3, 9, 4], &[ids.len()]);
+    let all = model.memory().kv;
+    for page in [0, 15, 7] {
+        model.lend(page).unwrap();
+    }
+    assert_eq!((model.pool().lent(), model.memory().kv), (3, all / 16 * 13));
+    // What is lent does not touch what stays.
+    let (tokens, before) = (&ids[39..], 39);
+    let tail = Sequence { tokens, table: &[3, 9, 4], before, outputs: Outputs::Last };
+    let again = model.step(&[tail]).unwrap().row(0).unwrap().to_vec();
+    assert_eq!(bits(&again), bits(&whole[whole.len() - again.len()..]));
+    let refused = [model.lend(7), model.take_back(9), model.lend(16), model.take_back(16)];
+    assert_eq!(
+        refused.map(|answer| answer.unwrap_err().to_string()),
+        [
+            "page 7 is lent already",
+            "page 9 is here already",
+            "page 16 is not one of the pool's 16",
+            "page 16 is not one of the pool's 16"
+        ]
+    );
+    for page in [7, 0, 15] {
+        model.take_back(page).unwrap();
+    }
+    assert_eq!((model.pool().lent(), model.memory().kv), (0, all));
+    // The pages that were taken back serve as any other.
+    assert_eq!(bits(&logits(&mut model, &ids, &[7, 15, 0], &[7, 40])), bits(&whole));
+}
+
+#[test]
+fn sixteen_bits_are_near() {
     let folder = Folder::new("llama-tied", "bf16");
     let ids = ids(&folder.0);
-    let slots: Vec<u32> = (0..ids.len() as u32).collect();
-    let exact = logits(&mut load(&folder.0, 1, Keep::F32), &ids, &slots, &[ids.len()]);
-    let rounded = logits(&mut load(&folder.0, 1, Keep::Bf16), &ids, &slots, &[ids.len()]);
+    let run = |way: Way| logits(&mut load(&folder.0, way), &ids, &[0, 1, 2], &[ids.len()]);
+    let exact = run(Way { keep: Keep::F32, ..PLAIN });
     let largest = exact.iter().fold(0.0_f32, |m, v| m.max(v.abs()));
-    let apart = exact.iter().zip(&rounded).map(|(a, b)| (a - b).abs()).fold(0.0_f32, f32::max);
-    assert!(apart > 0.0 && apart / largest < 0.05, "{}", apart / largest);
+    for (way, most) in [
+        (Way { keep: Keep::Bf16, ..PLAIN }, 0.05),
+        (Way { keep: Keep::F32, kv: KvFormat::Bf16, ..PLAIN }, 0.02),
+        (Way { keep: Keep::F32, kv: KvFormat::F16, ..PLAIN }, 0.002),
+    ] {
+        let apart = run(way).iter().zip(&exact).map(|(a, b)| (a - b).abs()).fold(0.0_f32, f32::max);
+        assert!(apart > 0.0 && apart / largest < most, "{}", apart / largest);
+    }
 }

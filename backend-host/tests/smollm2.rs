@@ -6,7 +6,7 @@
 
 use std::{fs, path::Path};
 
-use plimsoll_backend_host::model::{Generator, HostModel, Keep, ModelOptions, Sampling};
+use plimsoll_backend_host::model::{Generator, HostModel, Keep, KvFormat, ModelOptions, Sampling};
 use plimsoll_checkpoint::{Around, Checkpoint, TextStream, Today, Turn};
 use plimsoll_core::tape::own::StepLimits;
 use serde_json::{Value, json};
@@ -68,7 +68,9 @@ fn greedy_tokens_are_the_references() {
     let Some(mut checkpoint) = open() else { return };
     for keep in [Keep::AsStored, Keep::F32] {
         let limits = StepLimits { tokens: 24, outputs: 1 };
-        let options = ModelOptions { threads: 2, limits, slots: 256, context: 256, keep };
+        let (pages, page_tokens, kv) = (16, 16, KvFormat::F32);
+        let (threads, context) = (2, 256);
+        let options = ModelOptions { threads, limits, pages, page_tokens, context, keep, kv };
         let shape = checkpoint.shape.clone();
         let mut model = HostModel::load(&shape, &mut checkpoint.weights, &options).unwrap();
         eprintln!("{keep:?}: {:?}", model.memory());

@@ -13,6 +13,7 @@ pub mod replay;
 pub mod run;
 mod run_seeds;
 pub mod schema;
+pub mod serve;
 pub mod show;
 pub mod source;
 pub mod sweep;

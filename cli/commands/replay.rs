@@ -12,6 +12,8 @@ use crate::{
 };
 use plimsoll_replay::{
     again::{Again, Extent, again},
+    diff::Difference,
+    live,
     wire::Log,
 };
 use serde_json::{Value, json};
@@ -21,6 +23,9 @@ pub fn replay(args: &ReplayArgs, format: Format, output: &Output) -> Result<u8, 
     show::may_write(&args.views)?;
     let log = diff::read(&args.recording, output)?;
     let place = args.recording.display();
+    if live::is_live(&log) {
+        return served(&log, args, format, output);
+    }
     let again = again(&log).map_err(|error| Failure::input(format!("{place}: {error}")))?;
     let text = match format {
         Format::Json => format!("{:#}\n", machine(&again, &log, args)?),
@@ -33,6 +38,40 @@ pub fn replay(args: &ReplayArgs, format: Format, output: &Output) -> Result<u8, 
     let mut viewers = Viewers::new(&args.views, &again.run.scenario.name)?;
     log.records.iter().for_each(|record| viewers.take(record));
     viewers.finish(&again.run, notes(&again), &args.views)?;
+    output.write(&text)?;
+    Ok(if again.difference.is_some() { exit::FAILED } else { exit::OK })
+}
+
+/// The recording of a server that really served.
+fn served(log: &Log, args: &ReplayArgs, format: Format, output: &Output) -> Result<u8, Failure> {
+    let place = args.recording.display();
+    if args.views.wanted() {
+        return Err(Failure::input(format!(
+            "{place} is the recording of a server: its views are not drawn, only its decisions are made again"
+        )));
+    }
+    let again = live::again(log).map_err(|error| Failure::input(format!("{place}: {error}")))?;
+    let document = json!({
+        "schema": "plimsoll.replay/1",
+        "recording": extent_name(again.extent),
+        "cut_at_byte": cut_at(again.extent),
+        "decisions": again.compared,
+        "same_decisions": again.difference.is_none(),
+        "first": diff::first(again.difference.as_ref()),
+        "moment": null,
+        "timeline": null,
+    });
+    let text = match format {
+        Format::Json => format!("{document:#}\n"),
+        Format::Jsonl => format!("{document}\n"),
+        Format::Human | Format::Csv | Format::Md | Format::Sarif => {
+            let digest = &again.log.digests.decisions;
+            let tail = format!("digest decisions {}", digest.get(..16).unwrap_or_default());
+            let said =
+                Said { extent: again.extent, compared: again.compared, name: "server", tail };
+            verdict(&said, again.difference.as_ref(), output)
+        }
+    };
     output.write(&text)?;
     Ok(if again.difference.is_some() { exit::FAILED } else { exit::OK })
 }
@@ -54,40 +93,61 @@ fn notes(again: &Again) -> Vec<String> {
 }
 
 fn human(again: &Again, output: &Output) -> String {
-    let count = plimsoll_core::units::group_thousands(again.compared as u64);
-    let until = match again.extent {
+    let run = &again.run;
+    let digest = run.digests.decisions.get(..16).unwrap_or_default();
+    let tail = format!("digest decisions {digest}  seed {}", run.scenario.seed);
+    let (extent, compared, name) = (again.extent, again.compared, run.scenario.name.as_str());
+    verdict(&Said { extent, compared, name, tail }, again.difference.as_ref(), output)
+}
+
+/// What is said of a second run.
+struct Said<'a> {
+    extent: Extent,
+    compared: usize,
+    name: &'a str,
+    tail: String,
+}
+
+fn verdict(said: &Said<'_>, difference: Option<&Difference>, output: &Output) -> String {
+    let count = plimsoll_core::units::group_thousands(said.compared as u64);
+    let until = match said.extent {
         Extent::Whole => "to the end",
         Extent::Interrupted => "up to the interruption",
         Extent::Cut(_) => "up to the cut",
     };
-    match &again.difference {
+    let Said { name, tail, .. } = said;
+    match difference {
         None => {
             let word = output.paint(Tone::Good, "same");
-            let run = &again.run;
-            let (name, seed) = (&run.scenario.name, run.scenario.seed);
-            let digest = run.digests.decisions.get(..16).unwrap_or_default();
-            format!(
-                "{word}  {name}  {count} decisions are made again, {until}\n  digest decisions \
-                 {digest}  seed {seed}\n"
-            )
+            format!("{word}  {name}  {count} decisions are made again, {until}\n  {tail}\n")
         }
         Some(found) => {
             let word = output.paint(Tone::Bad, "DIFFERS");
-            format!("{word}  {}\n{found}", again.run.scenario.name)
+            format!("{word}  {name}\n{found}")
         }
     }
 }
 
+const fn extent_name(extent: Extent) -> &'static str {
+    match extent {
+        Extent::Whole => "whole",
+        Extent::Interrupted => "interrupted",
+        Extent::Cut(_) => "cut",
+    }
+}
+
+const fn cut_at(extent: Extent) -> Option<u64> {
+    match extent {
+        Extent::Cut(byte) => Some(byte),
+        Extent::Whole | Extent::Interrupted => None,
+    }
+}
+
 fn machine(again: &Again, log: &Log, args: &ReplayArgs) -> Result<Value, Failure> {
-    let (recording, cut) = match again.extent {
-        Extent::Whole => ("whole", None),
-        Extent::Interrupted => ("interrupted", None),
-        Extent::Cut(byte) => ("cut", Some(byte)),
-    };
     Ok(json!({
         "schema": "plimsoll.replay/1",
-        "recording": recording,
-        "cut_at_byte": cut,
+        "recording": extent_name(again.extent),
+        "cut_at_byte": cut_at(again.extent),
         "decisions": again.compared,
         "same_decisions": again.difference.is_none(),
         "first": diff::first(again.difference.as_ref()),

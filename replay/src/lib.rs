@@ -13,6 +13,7 @@ pub mod folder;
 pub mod kinds;
 pub mod ledger_at;
 mod line;
+pub mod live;
 pub mod observe;
 pub mod outcome;
 pub mod path;

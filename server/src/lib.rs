@@ -5,3 +5,6 @@
 
 pub mod engine;
 pub mod http;
+pub mod listen;
+pub mod plan;
+pub mod start;

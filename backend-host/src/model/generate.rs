@@ -29,7 +29,7 @@ pub struct Generated {
     pub ended: bool,
 }
 
-/// Generates with one model, a request at a time, in the first slots of its pool.
+/// Generates with one model, a request at a time, in the first pages of its pool that are not lent.
 #[derive(Debug)]
 pub struct Generator<'m> {
     model: &'m mut HostModel,
@@ -56,15 +56,16 @@ impl<'m> Generator<'m> {
         (limit, ends): (usize, &[u32]),
     ) -> Result<Generated, GenerateError> {
         let mut sampler = Sampler::new(sampling, prompt)?;
-        let slots: Vec<u32> = (0..(prompt.len() + limit) as u32).collect();
+        let table = self.table(prompt.len() + limit);
         let mut done = 0;
         let mut generated = Generated::default();
         let mut next = None;
         for tokens in prompt.chunks(self.chunk) {
+            let before = done;
             done += tokens.len();
             let last = done == prompt.len();
             let outputs = if last { Outputs::Last } else { Outputs::None };
-            let sequence = Sequence { tokens, slots: &slots[..done], outputs };
+            let sequence = Sequence { tokens, table: &table, before, outputs };
             next = self.model.step(&[sequence])?.row(0).map(|row| sampler.next(row));
         }
         while let Some(sampled) = next.take() {
@@ -80,11 +81,18 @@ impl<'m> Generator<'m> {
             if generated.tokens.len() == limit {
                 break;
             }
+            let (tokens, before, outputs) = (&[token], done, Outputs::Last);
             done += 1;
-            let slots = &slots[..done];
-            let sequence = Sequence { tokens: &[token], slots, outputs: Outputs::Last };
+            let sequence = Sequence { tokens, table: &table, before, outputs };
             next = self.model.step(&[sequence])?.row(0).map(|row| sampler.next(row));
         }
         Ok(generated)
+    }
+
+    /// Pages for that many positions; fewer where the pool has fewer, which the steps then refuse.
+    fn table(&self, positions: usize) -> Vec<u32> {
+        let pool = self.model.pool();
+        let pages = pool.cell().pages_for(positions as u64) as usize;
+        (0..pool.pages() as u32).filter(|page| pool.is_here(*page)).take(pages).collect()
     }
 }

@@ -8,7 +8,7 @@ use plimsoll_core::tape::own::{
 use rayon::prelude::*;
 
 use super::{
-    attention::{Past, attend},
+    attention::{Attend, Scratch},
     dot::vectors,
     held::Held,
     kv::KvPool,
@@ -36,9 +36,12 @@ pub enum Outputs {
 pub struct Sequence<'a> {
     /// New tokens.
     pub tokens: &'a [u32],
-    /// Slots of all its positions, the new ones last. The slots of what comes before hold its keys and
-    /// values; those of the new tokens are no other sequence's in this step.
-    pub slots: &'a [u32],
+    /// The page of every `page_tokens` positions, at least up to its last new token. The pages of what
+    /// comes before hold its keys and values; the positions of the new tokens are no other sequence's in
+    /// this step.
+    pub table: &'a [u32],
+    /// Positions that exist already.
+    pub before: usize,
     /// Whose logits are asked for.
     pub outputs: Outputs,
 }
@@ -114,10 +117,10 @@ impl HostModel {
 
 /// One new token.
 #[derive(Clone, Copy, Debug)]
-struct Row {
-    token: u32,
-    position: u32,
-    sequence: u32,
+pub(super) struct Row {
+    pub(super) token: u32,
+    pub(super) position: u32,
+    pub(super) sequence: u32,
 }
 
 /// The rows of the step; their room is taken once.
@@ -133,6 +136,14 @@ impl Rows {
             rows: Vec::with_capacity(limits.tokens as usize),
             outputs: Vec::with_capacity(limits.outputs as usize),
         }
+    }
+
+    pub(super) const fn planned(limits: StepLimits) -> u64 {
+        limits.tokens * size_of::<Row>() as u64 + limits.outputs * 4
+    }
+
+    pub(super) const fn bytes(&self) -> u64 {
+        (self.rows.capacity() * size_of::<Row>() + self.outputs.capacity() * 4) as u64
     }
 
     fn size(&self) -> StepSize {
@@ -154,6 +165,10 @@ impl Rope {
         let angles = (0..positions).flat_map(|p| turns.iter().map(move |turn| p as f64 * turn));
         let (cos, sin) = angles.map(|a| (libm::cos(a) as f32, libm::sin(a) as f32)).unzip();
         Self { half: turns.len(), cos, sin }
+    }
+
+    pub(super) fn planned(turns: usize, positions: u64) -> u64 {
+        turns as u64 * positions * 8
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -181,6 +196,7 @@ pub(super) struct Body {
     pub(super) rope: Rope,
     pub(super) arena: Arena,
     pub(super) kv: KvPool,
+    pub(super) scratch: Scratch,
     pub(super) rows: Rows,
     pub(super) processor: Processor,
 }
@@ -203,12 +219,12 @@ impl Body {
         if tokens == 0 || !self.plan.covers(StepSize { tokens, outputs }) {
             return Err(StepError::TooLarge { tokens, outputs, limits: self.plan.limits });
         }
+        self.scratch.lay_out(sequences);
         self.rows.rows.clear();
         self.rows.outputs.clear();
         for (index, sequence) in sequences.iter().enumerate() {
-            let before = sequence.slots.len() - sequence.tokens.len();
             for (i, token) in sequence.tokens.iter().enumerate() {
-                let position = (before + i) as u32;
+                let position = (sequence.before + i) as u32;
                 self.rows.rows.push(Row { token: *token, position, sequence: index as u32 });
             }
             let end = self.rows.rows.len() as u32;
@@ -221,16 +237,23 @@ impl Body {
         let wrong = |what, value: usize, allowed| {
             Err(StepError::Sequence { sequence, what, value: value as u64, allowed })
         };
-        let (new, all) = (given.tokens.len(), given.slots.len());
-        if new == 0 || all < new {
-            return wrong("new tokens", new, format!("1 to its {all} slots"));
+        let new = given.tokens.len();
+        if new == 0 {
+            return wrong("new tokens", new, "at least 1".to_owned());
         }
+        let all = given.before.saturating_add(new);
         if all > self.rope.positions() {
             return wrong("positions", all, format!("up to {}", self.rope.positions()));
         }
-        let slots = self.kv.slots();
-        if let Some(slot) = given.slots.iter().find(|slot| **slot as usize >= slots) {
-            return wrong("slot", *slot as usize, format!("below {slots}"));
+        let pages = self.kv.cell().pages_for(all as u64) as usize;
+        let Some(table) = given.table.get(..pages) else {
+            let allowed = format!("{pages} for its {all} positions");
+            return wrong("pages", given.table.len(), allowed);
+        };
+        if let Some(page) = table.iter().find(|page| !self.kv.is_here(**page)) {
+            let (page, pages) = (*page as usize, self.kv.pages());
+            let allowed = format!("below {pages}{}", if page < pages { ", not lent" } else { "" });
+            return wrong("page", page, allowed);
         }
         let vocab = self.shape.vocab;
         if let Some(token) = given.tokens.iter().find(|token| u64::from(**token) >= vocab) {
@@ -240,7 +263,7 @@ impl Body {
     }
 
     fn run(&mut self, sequences: &[Sequence<'_>]) -> Result<(), StepError> {
-        let Self { tape, arena, kv, .. } = self;
+        let Self { tape, arena, kv, scratch, .. } = self;
         let model = Run {
             shape: &self.shape,
             matrices: &self.matrices,
@@ -252,7 +275,7 @@ impl Body {
         };
         let values = arena.values();
         for op in &tape.ops {
-            model.op(op, values, kv, sequences)?;
+            model.op(op, values, (kv, scratch), sequences)?;
         }
         Ok(())
     }
@@ -334,15 +357,14 @@ impl<'a> Run<'a> {
         self,
         op: &Op,
         values: &mut [f32],
-        kv: &mut KvPool,
+        (kv, scratch): (&mut KvPool, &mut Scratch),
         sequences: &[Sequence<'_>],
     ) -> Result<(), StepError> {
         match op {
             Op::Embed { to } => self.embed(values, *to),
             Op::Norm { weight, from, to } => self.norm(values, *weight, [*from, *to]),
             Op::Linear { weights, from, to, workspace, effect } => {
-                let workspace = workspace.ok_or(StepError::Tape("a workspace"))?;
-                self.linear(values, weights, [*from, *to, workspace], *effect)
+                self.linear(values, weights, ([*from, *to], *workspace), *effect)
             }
             Op::HeadNorm { weight, at, start, heads } => {
                 let (weight, eps) = (self.vector(*weight)?, self.shape.norm_eps);
@@ -359,7 +381,7 @@ impl<'a> Run<'a> {
             }
             Op::StoreKv { layer, from } => self.store(values, kv, *layer, *from, sequences),
             Op::Attend { layer, from, to, window } => {
-                self.attend(values, kv, (*layer, *window), [*from, *to], sequences)
+                self.attend(values, (kv, scratch), (*layer, *window), [*from, *to], sequences)
             }
             Op::SwiGlu { from, to } => self.swiglu(values, [*from, *to]),
             Op::Gather { from, to } => self.gather(values, [*from, *to]),
@@ -399,7 +421,7 @@ impl<'a> Run<'a> {
         self,
         values: &mut [f32],
         weights: &[WeightId],
-        ids: [BufferId; 3],
+        (ids, rounded): ([BufferId; 2], Option<BufferId>),
         effect: Effect,
     ) -> Result<(), StepError> {
         let mut parts = Parts { parts: [None; 3] };
@@ -408,8 +430,15 @@ impl<'a> Run<'a> {
             let bias = id.bias().and_then(|bias| self.vectors.get(&bias)).map(Vec::as_slice);
             *part = Some(Part { matrix, bias });
         }
-        let [from, to, product] = self.places.some(values, ids)?;
-        linear(self.processor, parts, from, product, (to, effect));
+        let [from, to] = ids;
+        let (from, to, rounded) = match rounded {
+            Some(rounded) => self.places.some(values, [from, to, rounded])?.into(),
+            None => {
+                let [from, to] = self.places.some(values, ids)?;
+                (from, to, Default::default())
+            }
+        };
+        linear(self.processor, parts, from, rounded, (to, effect));
         Ok(())
     }
 
@@ -453,9 +482,9 @@ impl<'a> Run<'a> {
         let row_width = self.places.width(from);
         let [from] = self.places.some(values, [from])?;
         for (row, values) in self.rows.rows.iter().zip(from.chunks(row_width)) {
-            let slot = slots(sequences, *row).last().copied().unwrap_or(u32::MAX);
             let (keys, values) = values[q..q + 2 * width].split_at(width);
-            if !kv.store(layer as usize, slot, keys, values) {
+            let slot = slot(sequences, *row, kv.cell().page_tokens as usize);
+            if !slot.is_some_and(|slot| kv.store(layer as usize, slot, keys, values)) {
                 return Err(StepError::Tape("a slot"));
             }
         }
@@ -465,33 +494,24 @@ impl<'a> Run<'a> {
     fn attend(
         self,
         values: &mut [f32],
-        kv: &KvPool,
+        (kv, scratch): (&KvPool, &mut Scratch),
         (layer, window): (u32, Option<u64>),
         ids: [BufferId; 2],
         sequences: &[Sequence<'_>],
     ) -> Result<(), StepError> {
-        let kv = kv.layer(layer as usize).ok_or(StepError::Tape("a layer"))?;
-        let head_dim = self.shape.head_dim as usize;
-        let kv_heads = self.shape.kv_heads as usize;
-        let width = self.shape.q_heads as usize / kv_heads * head_dim;
-        let scale = 1.0 / (head_dim as f32).sqrt();
         let row_width = self.places.width(ids[0]);
-        let arch = self.processor.arch;
         let [from, to] = self.places.some(values, ids)?;
-        let from: &[f32] = from;
-        to.par_chunks_mut(width).enumerate().for_each(|(i, out)| {
-            let (row, head) = (i / kv_heads, i % kv_heads);
-            let all = slots(sequences, self.rows.rows[row]);
-            let seen = window.map_or(all.len(), |w| all.len().min(w as usize));
-            let slots = &all[all.len() - seen..];
-            let past = Past { kv, slots, start: head * head_dim, head_dim, scale };
-            let queries = &from[row * row_width + head * width..][..width];
-            vectors(
-                arch,
-                #[inline(always)]
-                || attend(past, queries, out),
-            );
-        });
+        let attend = Attend {
+            kv,
+            layer: layer as usize,
+            window: window.map(|window| window as usize),
+            shape: self.shape,
+            processor: self.processor,
+            rows: &self.rows.rows,
+            sequences,
+            from: (from, row_width),
+        };
+        attend.run(scratch, to);
         Ok(())
     }
 
@@ -521,8 +541,9 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Slots of the positions up to a row's own.
-fn slots<'s>(sequences: &[Sequence<'s>], row: Row) -> &'s [u32] {
-    let all = sequences.get(row.sequence as usize).map_or(&[][..], |s| s.slots);
-    all.get(..=row.position as usize).unwrap_or_default()
+/// Page of a row's position, and the place in it.
+fn slot(sequences: &[Sequence<'_>], row: Row, page_tokens: usize) -> Option<(u32, usize)> {
+    let position = row.position as usize;
+    let page = sequences.get(row.sequence as usize)?.table.get(position / page_tokens)?;
+    Some((*page, position % page_tokens))
 }

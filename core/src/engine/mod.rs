@@ -1,5 +1,6 @@
 //! Joins policy and backend: the only place that drives a machine by an engine's rules.
 
+pub mod live;
 pub mod metrics;
 mod mlx_passes;
 mod mlx_start;

@@ -108,6 +108,20 @@ impl SlotAllocator {
         }
     }
 
+    /// Takes up to `most` free pages out of the pool, those that would be handed out last. Their numbers; of
+    /// a counted pool none.
+    pub fn lend(&mut self, most: u64) -> Runs {
+        let FreePages::Known(free) = &mut self.free else { return Runs::new() };
+        free.take_back(most.min(free.len())).unwrap_or_default()
+    }
+
+    /// Pages that were lent are free again, behind all others.
+    pub fn take_back(&mut self, pages: &Runs) {
+        if let FreePages::Known(free) = &mut self.free {
+            free.push_back(pages);
+        }
+    }
+
     /// Takes `count` of a counted pool's pages; says whether there were as many.
     pub const fn take_counted(&mut self, count: u64) -> bool {
         match &mut self.free {

@@ -218,6 +218,27 @@ pub const fn f32_to_bf16(value: f32) -> u16 {
     (bits.wrapping_add(0x7fff + odd) >> 16) as u16
 }
 
+/// The nearest 16-bit float, ties to even; beyond ±65504 the largest of that sign. What is no number
+/// stays none.
+#[inline(always)]
+#[must_use]
+pub const fn f32_to_f16(value: f32) -> u16 {
+    let sign = ((value.to_bits() >> 16) & 0x8000) as u16;
+    let magnitude = value.to_bits() & 0x7fff_ffff;
+    // 65520 is the first that would round to infinity.
+    if magnitude >= 0x477f_f000 {
+        return sign | if magnitude > 0x7f80_0000 { 0x7e00 } else { 0x7bff };
+    }
+    if magnitude < 0x3880_0000 {
+        // Below 2^-14: added to 0.5, whose last bit is worth 2^-24, which is that of a subnormal half.
+        let shifted = f32::from_bits(magnitude) + 0.5;
+        return sign | (shifted.to_bits() - 0x3f00_0000) as u16;
+    }
+    let odd = (magnitude >> 13) & 1;
+    let rounded = magnitude + 0xfff + odd - (112 << 23);
+    sign | (rounded >> 13) as u16
+}
+
 /// A 16-bit float, exactly. No branch: it stands in the innermost loops.
 #[inline(always)]
 #[must_use]
@@ -257,6 +278,24 @@ mod tests {
             assert_eq!(f16_to_f32(bits).to_bits(), f32::to_bits(value));
         }
         assert!(f16_to_f32(0x7c00).is_infinite() && f16_to_f32(0x7e00).is_nan());
+    }
+
+    #[test]
+    fn halves_come_back_and_round_to_the_nearest_even() {
+        for bits in (0..0x7c00_u16).chain(0x8000..0xfc00) {
+            assert_eq!(f32_to_f16(f16_to_f32(bits)), bits);
+            // Half way to the next in magnitude, and a bit to each side.
+            let (a, b) = (f16_to_f32(bits), f16_to_f32(bits + 1));
+            if b.is_finite() {
+                let middle = f32::midpoint(a, b).to_bits();
+                assert_eq!(f32_to_f16(f32::from_bits(middle)), bits + (bits & 1));
+                assert_eq!(f32_to_f16(f32::from_bits(middle - 1)), bits);
+                assert_eq!(f32_to_f16(f32::from_bits(middle + 1)), bits + 1);
+            }
+        }
+        assert_eq!([65519.9, 65520.0, 1e30, f32::INFINITY].map(f32_to_f16), [0x7bff; 4]);
+        assert_eq!(f32_to_f16(-1e9), 0xfbff);
+        assert!(f16_to_f32(f32_to_f16(f32::NAN)).is_nan());
     }
 
     #[test]

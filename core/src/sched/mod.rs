@@ -287,6 +287,22 @@ pub enum Decision {
         /// Stable code.
         code: &'static str,
     },
+    /// Free pages of the pool are given back to the machine, because others need its memory.
+    Lent {
+        /// Their numbers.
+        pages: Runs,
+        /// Pages that are lent now.
+        lent: u64,
+        /// Pages that were asked for in all; more than are lent where running requests hold the rest.
+        asked: u64,
+    },
+    /// Lent pages are free pages of the pool again.
+    TakenBack {
+        /// Their numbers.
+        pages: Runs,
+        /// Pages that are still lent.
+        lent: u64,
+    },
     /// Slots given to a request, whole pages where a page holds more than one; with
     /// [`LogDetail::Slots`] alone.
     SlotsTaken {
@@ -308,6 +324,17 @@ impl Decision {
     pub const fn is_of_slots(&self) -> bool {
         matches!(self, Self::SlotsTaken { .. } | Self::SlotsFreed { .. })
     }
+}
+
+/// A token that a real model made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Made {
+    /// For whom.
+    pub request: RequestId,
+    /// Its id.
+    pub token: u32,
+    /// Whether the answer is over with it: an end of sequence, or a stop.
+    pub ends: bool,
 }
 
 /// How much is told.

@@ -142,6 +142,8 @@ impl SglangLines {
             | Decision::BackedUp { .. }
             | Decision::LoadedBack { .. }
             | Decision::EvictedHost { .. }
+            | Decision::Lent { .. }
+            | Decision::TakenBack { .. }
             | Decision::SlotsTaken { .. }
             | Decision::SlotsFreed { .. } => {}
         }

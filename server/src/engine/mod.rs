@@ -1,10 +1,14 @@
 //! The engine behind its handle.
 
+mod asked;
+mod body;
 mod handle;
+mod run;
 mod status;
 
 pub use handle::{
     Command, Ended, Engine, EngineEnd, Event, Matched, Piece, Refusal, Submission, Ticket,
     TokenUse, channel,
 };
+pub use run::{EngineError, Loaded, Pressure, run};
 pub use status::{EngineInfo, MemoryRow, Phase, Status, Totals};

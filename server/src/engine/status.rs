@@ -2,15 +2,13 @@
 
 use plimsoll_core::{sched::Usage, units::Bytes};
 
-/// A row of the memory plan.
+/// A row of the memory plan, or what its account really holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemoryRow {
     /// Account: `weights`, `kv_pool`, `arena`, …
     pub name: String,
-    /// Planned.
-    pub planned: Bytes,
-    /// Held, where it was measured after loading.
-    pub held: Option<Bytes>,
+    /// Bytes.
+    pub bytes: Bytes,
 }
 
 /// What does not change while it serves.
@@ -94,6 +92,8 @@ pub struct Status {
     pub phase: Phase,
     /// Use of pool and queues after the latest turn.
     pub usage: Usage,
+    /// What the loaded model's own accounts hold; empty before.
+    pub held: Vec<MemoryRow>,
     /// Token slots that are lent to the rest of the machine.
     pub lent_tokens: u64,
     /// Tokens a second of the latest stretch of decoding; 0 when it stands.

@@ -114,10 +114,11 @@ pub(super) async fn server_info(State(shared): Front) -> Response<Body> {
     let (info, now) = (shared.front.engine.info(), shared.front.engine.status());
     let gib = |part: &str| {
         let row = info.memory.iter().find(|row| row.name.contains(part));
-        row.map(|row| (row.planned.0 as f64 / f64::from(1 << 30) * 1e4).round() / 1e4)
+        row.map(|row| (row.bytes.0 as f64 / f64::from(1 << 30) * 1e4).round() / 1e4)
     };
     let rows = info.memory.iter().map(|row| {
-        json!({"account": row.name, "planned_bytes": row.planned.0, "held_bytes": row.held.map(|h| h.0)})
+        let held = now.held.iter().find(|held| held.name == row.name).map(|held| held.bytes.0);
+        json!({"account": row.name, "planned_bytes": row.bytes.0, "held_bytes": held})
     });
     let page = json!({
         "server": "plimsoll",

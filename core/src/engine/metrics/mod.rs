@@ -257,6 +257,8 @@ impl Watcher for Metrics {
             | Decision::LoadedBack { .. }
             | Decision::EvictedHost { .. }
             | Decision::Ratio { .. }
+            | Decision::Lent { .. }
+            | Decision::TakenBack { .. }
             | Decision::SlotsTaken { .. }
             | Decision::SlotsFreed { .. } => {}
         }

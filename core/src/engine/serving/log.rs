@@ -10,10 +10,8 @@ use crate::{
     units::{Bytes, Nanos},
 };
 
-use super::{
-    rank_memory::SegmentChange,
-    slot_log::{SlotChanges, flat},
-};
+pub(in crate::engine) use super::slot_log::flat;
+use super::{rank_memory::SegmentChange, slot_log::SlotChanges};
 
 /// What is recorded of a pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -154,60 +152,91 @@ impl<'a> ServingLog<'a> {
     }
 
     pub(super) fn decision(&mut self, decision: &Decision, step: u64, now: Nanos) {
-        let new = |kind| Record::new(kind).with_room(6).with("step", step);
-        let record = match decision {
-            Decision::Admitted { request, prefix, extend, chunked } => new("admitted")
-                .with("request", request.0)
-                .with("prefix_tokens", *prefix)
-                .with("extend_tokens", *extend)
-                .with("chunked", *chunked),
-            Decision::Deferred { request, reason, needed, available } => new("deferred")
-                .with("request", request.0)
-                .with("reason", reason.name())
-                .with("needed_tokens", *needed)
-                .with("available_tokens", *available),
-            Decision::Evicted { asked, freed, window } => {
-                let both = new("evicted").with("asked_tokens", *asked).with("freed_tokens", *freed);
-                match window {
-                    Some(window) => both
-                        .with("asked_window_tokens", window.asked)
-                        .with("freed_window_tokens", window.freed),
-                    None => both,
-                }
+        match decision {
+            Decision::SlotsTaken { request, slots } => self.slots.taken(*request, slots),
+            Decision::SlotsFreed { slots } => self.slots.freed(slots),
+            other => self.push(decision_record(other, step, Stamp::Model(now))),
+        }
+    }
+}
+
+/// A time in a record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::engine) enum Stamp {
+    /// Of the model: it must agree on every backend.
+    Model(Nanos),
+    /// Of a clock.
+    Measured(Nanos),
+}
+
+impl Stamp {
+    fn put(self, record: Record) -> Record {
+        match self {
+            Self::Model(at) => record.with("at_ns", at.0),
+            Self::Measured(at) => record.measured("at_ns", at.0),
+        }
+    }
+}
+
+/// The record of a decision; of slots that change hands an empty one.
+pub(in crate::engine) fn decision_record(decision: &Decision, step: u64, now: Stamp) -> Record {
+    let new = |kind| Record::new(kind).with_room(6).with("step", step);
+    match decision {
+        Decision::Admitted { request, prefix, extend, chunked } => new("admitted")
+            .with("request", request.0)
+            .with("prefix_tokens", *prefix)
+            .with("extend_tokens", *extend)
+            .with("chunked", *chunked),
+        Decision::Deferred { request, reason, needed, available } => new("deferred")
+            .with("request", request.0)
+            .with("reason", reason.name())
+            .with("needed_tokens", *needed)
+            .with("available_tokens", *available),
+        Decision::Evicted { asked, freed, window } => {
+            let both = new("evicted").with("asked_tokens", *asked).with("freed_tokens", *freed);
+            match window {
+                Some(window) => both
+                    .with("asked_window_tokens", window.asked)
+                    .with("freed_window_tokens", window.freed),
+                None => both,
             }
-            Decision::BackedUp { tokens, stored } => {
-                new("backed_up").with("tokens", *tokens).with("stored_tokens", *stored)
-            }
-            Decision::LoadedBack { request, found, loaded } => new("loaded_back")
-                .with("request", request.0)
-                .with("host_tokens", *found)
-                .with("loaded_tokens", *loaded),
-            Decision::EvictedHost { asked, freed } => {
-                new("evicted_host").with("asked_tokens", *asked).with("freed_tokens", *freed)
-            }
-            Decision::Retracted { request, outputs, slots } => new("retracted")
-                .with("request", request.0)
-                .with("output_tokens", *outputs)
-                .with("lost_tokens", *slots),
-            Decision::Preempted { request, outputs, slots, .. } => new("preempted")
-                .with("request", request.0)
-                .with("output_tokens", *outputs)
-                .with("lost_tokens", *slots),
-            Decision::Ratio { new_token_ratio } => {
-                new("ratio").with("new_token_ratio", *new_token_ratio)
-            }
-            Decision::Finished { request, outputs, finish } => new("finished")
-                .with("request", request.0)
-                .with("at_ns", now.0)
-                .with("output_tokens", *outputs)
-                .with("finish", finish.name()),
-            Decision::Refused { request, code } => {
-                Record::new("request_refused").with("request", request.0).with("code", *code)
-            }
-            Decision::SlotsTaken { request, slots } => return self.slots.taken(*request, slots),
-            Decision::SlotsFreed { slots } => return self.slots.freed(slots),
-        };
-        self.push(record);
+        }
+        Decision::BackedUp { tokens, stored } => {
+            new("backed_up").with("tokens", *tokens).with("stored_tokens", *stored)
+        }
+        Decision::LoadedBack { request, found, loaded } => new("loaded_back")
+            .with("request", request.0)
+            .with("host_tokens", *found)
+            .with("loaded_tokens", *loaded),
+        Decision::EvictedHost { asked, freed } => {
+            new("evicted_host").with("asked_tokens", *asked).with("freed_tokens", *freed)
+        }
+        Decision::Retracted { request, outputs, slots } => new("retracted")
+            .with("request", request.0)
+            .with("output_tokens", *outputs)
+            .with("lost_tokens", *slots),
+        Decision::Preempted { request, outputs, slots, .. } => new("preempted")
+            .with("request", request.0)
+            .with("output_tokens", *outputs)
+            .with("lost_tokens", *slots),
+        Decision::Ratio { new_token_ratio } => {
+            new("ratio").with("new_token_ratio", *new_token_ratio)
+        }
+        Decision::Finished { request, outputs, finish } => now
+            .put(new("finished").with("request", request.0))
+            .with("output_tokens", *outputs)
+            .with("finish", finish.name()),
+        Decision::Refused { request, code } => {
+            Record::new("request_refused").with("request", request.0).with("code", *code)
+        }
+        Decision::Lent { pages, lent, asked } => new("lent")
+            .with("pages", flat(pages))
+            .with("lent_pages", *lent)
+            .with("asked_pages", *asked),
+        Decision::TakenBack { pages, lent } => {
+            new("taken_back").with("pages", flat(pages)).with("lent_pages", *lent)
+        }
+        Decision::SlotsTaken { .. } | Decision::SlotsFreed { .. } => new("slots"),
     }
 }
 

@@ -130,6 +130,8 @@ impl Totals {
             | Decision::Admitted { .. }
             | Decision::Deferred { .. }
             | Decision::Ratio { .. }
+            | Decision::Lent { .. }
+            | Decision::TakenBack { .. }
             | Decision::SlotsTaken { .. }
             | Decision::SlotsFreed { .. } => {}
         }

@@ -69,6 +69,6 @@ impl SlotChanges {
 }
 
 /// First, length, first, length, …
-pub(super) fn flat(slots: &Runs) -> Value {
+pub(in crate::engine) fn flat(slots: &Runs) -> Value {
     Value::Ints(slots.runs().iter().flat_map(|run| [run.first, run.len]).collect())
 }

@@ -132,6 +132,21 @@ impl Slots {
         }
     }
 
+    /// As [`SlotAllocator::lend`]; the two pools of a hybrid lend nothing.
+    pub(super) fn lend(&mut self, most: u64) -> Runs {
+        match self {
+            Self::One(slots) => slots.lend(most),
+            Self::Two(_) => Runs::new(),
+        }
+    }
+
+    /// As [`SlotAllocator::take_back`].
+    pub(super) fn take_back(&mut self, pages: &Runs) {
+        if let Self::One(slots) = self {
+            slots.take_back(pages);
+        }
+    }
+
     /// As [`SlotAllocator::count_only`]. What a window slot stands behind goes by numbers.
     pub(super) fn count_only(&mut self) -> bool {
         match self {

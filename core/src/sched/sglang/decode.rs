@@ -103,7 +103,7 @@ impl SglangScheduler {
             self.reset(at);
         }
         if kept.len() <= 1 && !self.decode_fits(&kept) {
-            self.give_up_last(&mut kept)?;
+            self.give_up_last(&mut kept, &mut victims)?;
         }
         let sum = |of: &dyn Fn(Idx) -> i64| kept.iter().map(|at| of(*at)).sum::<i64>();
         let outputs = sum(&|at| signed(self.requests[at].outputs));
@@ -120,8 +120,16 @@ impl SglangScheduler {
         Ok(())
     }
 
-    /// The last request does not fit alone: it is aborted, or the scheduler dies.
-    fn give_up_last(&mut self, kept: &mut Vec<Idx>) -> Result<(), Fatal> {
+    /// The last request does not fit alone: it is aborted, or the scheduler dies. While pages are lent it waits
+    /// for them.
+    fn give_up_last(&mut self, kept: &mut Vec<Idx>, victims: &mut Vec<Idx>) -> Result<(), Fatal> {
+        if self.lent.pages() > 0 {
+            for at in kept.drain(..) {
+                self.retract_one(at);
+                victims.push(at);
+            }
+            return Ok(());
+        }
         if !self.rules.aborts_the_last() {
             let message = "Retraction: out of memory even after retracting all other requests in \
                            the decode batch."

@@ -94,6 +94,7 @@ impl SglangScheduler {
             row: None,
             entry: 0,
             in_flight: 0,
+            made: None,
         }
     }
 

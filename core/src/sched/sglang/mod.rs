@@ -16,6 +16,8 @@ mod detail;
 mod host;
 mod ignore_eos;
 mod intake;
+mod lend;
+mod live;
 mod memory;
 mod prefill;
 mod priority;
@@ -43,6 +45,7 @@ use std::{
 
 use self::{
     cache::{Cache, Slots},
+    lend::Lent,
     request::{Idx, Slab},
     rules::Rules,
 };
@@ -117,6 +120,8 @@ pub struct SglangScheduler {
     /// Requests that the engine forgot.
     lost: Vec<Idx>,
     deferred: Option<(RequestId, Deferral)>,
+    /// Pages that the rest of the machine has.
+    lent: Lent,
     log: Vec<Decision>,
     detail: TurnDetail,
 }
@@ -172,6 +177,7 @@ impl SglangScheduler {
             orderings: 0,
             lost: Vec::new(),
             deferred: None,
+            lent: Lent::default(),
             log: Vec::new(),
             detail: TurnDetail::default(),
             config,
@@ -386,7 +392,7 @@ impl Scheduler for SglangScheduler {
     fn usage(&self) -> Usage {
         let running = self.running.iter().filter(|at| self.requests[**at].finished.is_none());
         Usage {
-            pool: self.config.slots(),
+            pool: self.config.slots() - self.lent.pages() * self.config.page_size,
             available: self.slots.available(),
             evictable: self.evictable(),
             window: self.window_use().map(PoolUse::within_pool),

@@ -3,7 +3,7 @@
 use super::{config::signed, swa::WindowState};
 use crate::{
     kv::{HostHit, NodeId, Run, Runs},
-    sched::{EosRule, Finish, OutputIds, RequestId},
+    sched::{EosRule, Finish, Made, OutputIds, RequestId},
 };
 
 /// Estimates count at most this many new tokens. Source: SGLang `CLIP_MAX_NEW_TOKENS`.
@@ -69,6 +69,8 @@ pub(super) struct Request {
     pub(super) entry: u64,
     /// Passes whose result is outstanding.
     pub(super) in_flight: u32,
+    /// What a real model made for it in the pass whose results are due.
+    pub(super) made: Option<Made>,
 }
 
 impl Request {

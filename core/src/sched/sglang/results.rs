@@ -49,7 +49,13 @@ impl SglangScheduler {
     fn take_token(&mut self, at: Idx) -> Option<Finish> {
         let request = &mut self.requests[at];
         request.outputs += 1;
-        let ended = request.outputs == request.output_len && request.eos == EosRule::Ends;
+        let ended = match request.made.take() {
+            Some(made) => {
+                request.ids.push_value(u64::from(made.token));
+                made.ends
+            }
+            None => request.outputs == request.output_len && request.eos == EosRule::Ends,
+        };
         let full = request.left() <= 0;
         match () {
             () if request.aborting => Some(Finish::Abort),

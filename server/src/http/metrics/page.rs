@@ -87,7 +87,8 @@ pub(crate) fn page(shared: &Shared) -> String {
     let figures = shared.metrics.figures().clone();
     times(&mut page, &figures);
     own(&mut page, shared, &figures);
-    memory(&mut page, &shared.front.engine.info().memory);
+    let engine = &shared.front.engine;
+    memory(&mut page, &engine.info().memory, &engine.status().held);
     page.out
 }
 
@@ -205,18 +206,16 @@ fn own(page: &mut Page, shared: &Shared, figures: &Figures) {
     }
 }
 
-/// The memory plan.
-fn memory(page: &mut Page, rows: &[MemoryRow]) {
-    let name = "plimsoll:memory_bytes";
-    page.head(name, "gauge", "The memory plan by account.");
-    for row in rows {
-        page.line(name, &[("account", &row.name)], row.planned.0 as f64);
-    }
-    let name = "plimsoll:memory_held_bytes";
-    page.head(name, "gauge", "What an account held when it was measured.");
-    for row in rows {
-        if let Some(held) = row.held {
-            page.line(name, &[("account", &row.name)], held.0 as f64);
+/// The memory plan, and what its accounts hold.
+fn memory(page: &mut Page, planned: &[MemoryRow], held: &[MemoryRow]) {
+    let parts = [
+        ("plimsoll:memory_bytes", "The memory plan by account.", planned),
+        ("plimsoll:memory_held_bytes", "What an account held when it was loaded.", held),
+    ];
+    for (name, help, rows) in parts {
+        page.head(name, "gauge", help);
+        for row in rows {
+            page.line(name, &[("account", &row.name)], row.bytes.0 as f64);
         }
     }
 }

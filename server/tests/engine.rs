@@ -1,0 +1,298 @@
+//! The engine behind its handle: what it answers is what the model answers alone, whatever runs beside it and
+//! whatever the machine takes away, and its recording is decided again on the simulator.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+#[path = "../../checkpoint/tests/files/mod.rs"]
+#[allow(dead_code, reason = "shared with the tests of checkpoints")]
+mod files;
+
+use std::{
+    collections::VecDeque,
+    io,
+    sync::{Arc, Mutex},
+    thread,
+    time::Duration,
+};
+
+use files::{Gguf, Scratch};
+use plimsoll_backend_host::model::{Generator, HostModel, Keep, KvFormat, ModelOptions, Sampling};
+use plimsoll_checkpoint::Checkpoint;
+use plimsoll_core::{
+    engine::{live::LiveSettings, serving::Watchers},
+    sched::{EosRule, Finish, sglang::QueuePolicy},
+    tape::own::StepLimits,
+    units::Bytes,
+};
+use plimsoll_replay::{
+    live::{self, PlannedRow, Recorder},
+    wire::{Closing, Log},
+};
+use plimsoll_server::engine::{
+    Ended, Engine, EngineInfo, Event, Loaded, Matched, Phase, Pressure, Submission, channel, run,
+};
+
+const PAGE: u64 = 4;
+
+/// A model whose answers wander: small weights from a fixed sequence.
+fn checkpoint(scratch: &Scratch) -> Checkpoint {
+    let mut file = Gguf::new("llama");
+    let mut state = 1_u64;
+    for (_, _, values) in &mut file.tensors {
+        for value in values {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            *value = ((state >> 40) as f32 / (1 << 24) as f32 - 0.5) * 3.0;
+        }
+    }
+    Checkpoint::open(&scratch.file("model.gguf", file.bytes())).unwrap()
+}
+
+fn settings(pages: u64) -> LiveSettings {
+    LiveSettings {
+        pool_pages: pages,
+        page_size: PAGE,
+        chunked_prefill_size: 8,
+        max_running_requests: 4,
+        max_queued_requests: Some(64),
+        context_length: 64,
+        policy: QueuePolicy::Fcfs,
+        conservativeness: 0.0,
+        by_priority: false,
+        prefix_cache: true,
+    }
+}
+
+fn model(checkpoint: &mut Checkpoint, pages: u64) -> HostModel {
+    let options = ModelOptions {
+        threads: 1,
+        limits: StepLimits { tokens: 12, outputs: 4 },
+        pages: pages as usize,
+        page_tokens: PAGE as usize,
+        context: 64,
+        keep: Keep::F32,
+        kv: KvFormat::F32,
+    };
+    HostModel::load(&checkpoint.shape, &mut checkpoint.weights, &options).unwrap()
+}
+
+/// Wants these numbers of pages, one after the other, and then none.
+struct Wants(VecDeque<u64>);
+
+impl Pressure for Wants {
+    fn every(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn target(&mut self, _: u64) -> u64 {
+        self.0.pop_front().unwrap_or(0)
+    }
+}
+
+/// What many threads write into.
+#[derive(Clone, Default)]
+struct Shared(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Runs an engine, hands it to `with`, drains it, and answers its recording.
+fn served(pages: u64, wants: &[u64], with: impl FnOnce(&Engine)) -> Log {
+    let scratch = Scratch::new();
+    let mut checkpoint = checkpoint(&scratch);
+    let model = model(&mut checkpoint, pages);
+    let (engine, end) = channel(EngineInfo::default());
+    let settings = settings(pages);
+    let mut loaded = Loaded {
+        model,
+        tokenizer: Arc::new(checkpoint.tokenizer),
+        eos: checkpoint.eos,
+        settings: settings.clone(),
+        pressure: Some(Box::new(Wants(wants.iter().copied().collect()))),
+    };
+    let pool = loaded.model.memory().kv;
+    let plan = [("weights", 1000), ("kv_pool", pool), ("arena", 500)];
+    let plan =
+        plan.map(|(name, bytes)| PlannedRow { account: name.to_owned(), bytes: Bytes(bytes) });
+    let text = Shared::default();
+    let out = text.clone();
+    let thread = thread::spawn(move || {
+        let mut recorder = Recorder::new(out, &live::header(&[])).unwrap();
+        live::begin(&settings, &plan, &mut recorder);
+        run(&end, &mut loaded, &mut recorder, &mut Watchers::default()).unwrap();
+        recorder.finish(Closing::Complete).unwrap();
+    });
+    with(&engine);
+    engine.drain();
+    thread.join().unwrap();
+    assert_eq!(engine.status().phase, Phase::Stopped);
+    let bytes = text.0.lock().unwrap().clone();
+    Log::read(bytes.as_slice()).unwrap()
+}
+
+/// All tokens and all text of a request.
+fn answer(engine: &Engine, submission: Submission) -> impl FnOnce() -> (Vec<u32>, String, Ended) {
+    let mut ticket = engine.submit(submission);
+    move || {
+        let (mut tokens, mut text) = (Vec::new(), String::new());
+        loop {
+            match ticket.next_blocking() {
+                Some(Event::Token(piece)) => {
+                    tokens.push(piece.token);
+                    text.push_str(&piece.text);
+                }
+                Some(Event::Finished(ended)) => return (tokens, text + &ended.text, ended),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+fn prompt(number: u32) -> Vec<u32> {
+    // Every third shares its first twelve tokens.
+    (0..14 + number % 5)
+        .map(|at| if at < 12 { number % 3 + at } else { number * 7 + at } % 250)
+        .collect()
+}
+
+fn alone(sampling: Sampling, prompt: &[u32], limit: usize) -> Vec<u32> {
+    let scratch = Scratch::new();
+    let mut checkpoint = checkpoint(&scratch);
+    let eos = checkpoint.eos.clone();
+    let mut model = model(&mut checkpoint, 16);
+    Generator::new(&mut model).generate(prompt, sampling, (limit, &eos)).unwrap().tokens
+}
+
+fn sampling(number: u32) -> Sampling {
+    let temperature = if number.is_multiple_of(2) { 0.0 } else { 0.8 };
+    Sampling { temperature, seed: u64::from(number), ..Sampling::default() }
+}
+
+fn many(engine: &Engine) {
+    let asked: Vec<_> = (0..12)
+        .map(|number| {
+            let submission =
+                Submission { sampling: sampling(number), ..Submission::greedy(prompt(number), 20) };
+            (number, answer(engine, submission))
+        })
+        .collect();
+    for (number, answer) in asked {
+        let (tokens, _, ended) = answer();
+        assert_eq!(tokens, alone(sampling(number), &prompt(number), 20), "request {number}");
+        assert!(matches!(ended.finish, Finish::Stop | Finish::Length));
+    }
+}
+
+fn kinds(log: &Log, kind: &str) -> usize {
+    log.records.iter().filter(|record| record.kind == kind).count()
+}
+
+fn decided_again(log: &Log) {
+    let again = live::again(log).unwrap();
+    assert!(again.difference.is_none(), "{}", again.difference.unwrap());
+    assert_eq!(again.log.digests.decisions, log.digests.decisions);
+}
+
+#[test]
+fn a_batch_answers_what_each_request_is_answered_alone() {
+    let log = served(60, &[], many);
+    assert!(log.complete && live::is_live(&log));
+    let cached = |record: &plimsoll_replay::record::Record| {
+        record.kind == "admitted"
+            && record.fields.get("prefix_tokens")
+                != Some(&plimsoll_replay::record::FieldValue::from(0_u64))
+    };
+    assert!(log.records.iter().any(cached), "prefixes are found");
+    decided_again(&log);
+}
+
+#[test]
+fn a_pool_that_is_too_small_retracts_and_answers_the_same() {
+    let log = served(16, &[], many);
+    assert!(kinds(&log, "retracted") > 0);
+    decided_again(&log);
+}
+
+#[test]
+fn memory_that_others_take_costs_time_and_no_token() {
+    let log = served(20, &[4, 14, 20, 20, 9], many);
+    assert!(kinds(&log, "lent") > 0 && kinds(&log, "taken_back") > 0);
+    decided_again(&log);
+}
+
+#[test]
+fn stops_end_an_answer_and_are_no_part_of_it() {
+    served(60, &[], |engine| {
+        let whole = answer(engine, Submission::greedy(prompt(1), 20))();
+        let (tokens, text, _) = &whole;
+        assert!(text.len() > 6, "{text:?}");
+        let end = text.char_indices().nth(4).unwrap().0;
+        let stop: String = text[end..].chars().take(2).collect();
+        let first = text.find(&stop).unwrap();
+        let submission =
+            Submission { stop: vec![stop.clone()], ..Submission::greedy(prompt(1), 20) };
+        let (_, cut, ended) = answer(engine, submission)();
+        assert_eq!(cut, text[..first]);
+        assert_eq!((ended.finish, ended.matched), (Finish::Stop, Some(Matched::Text(stop))));
+        let id = tokens[3];
+        let at = tokens.iter().position(|token| *token == id).unwrap();
+        let submission =
+            Submission { stop_token_ids: vec![id], ..Submission::greedy(prompt(1), 20) };
+        let (cut, _, ended) = answer(engine, submission)();
+        assert_eq!(cut, tokens[..at]);
+        assert_eq!(
+            (ended.matched, ended.tokens.completion),
+            (Some(Matched::Token(id)), at as u64 + 1)
+        );
+        let ignored = Submission { eos: EosRule::Ignored, ..Submission::greedy(prompt(2), 30) };
+        assert_eq!(answer(engine, ignored)().0.len(), 30);
+    });
+}
+
+#[test]
+fn who_leaves_frees_his_slots_and_who_asks_for_too_much_hears_why() {
+    let log = served(60, &[], |engine| {
+        let mut ticket = engine
+            .submit(Submission { eos: EosRule::Ignored, ..Submission::greedy(prompt(1), 40) });
+        assert!(matches!(ticket.next_blocking(), Some(Event::Token(_))));
+        drop(ticket);
+        let mut long = engine.submit(Submission::greedy(vec![1; 63], 1));
+        match long.next_blocking() {
+            Some(Event::Refused(refusal)) => {
+                assert_eq!(refusal.code, "prompt_too_long");
+                assert!(refusal.message.contains("63 tokens"), "{}", refusal.message);
+            }
+            other => panic!("{other:?}"),
+        }
+        let odd = Sampling { temperature: 9.0, ..Sampling::default() };
+        let mut odd = engine.submit(Submission { sampling: odd, ..Submission::greedy(vec![1], 1) });
+        assert!(matches!(odd.next_blocking(), Some(Event::Refused(r)) if r.code == "bad_sampling"));
+        assert_eq!(answer(engine, Submission::greedy(prompt(3), 5))().2.tokens.prompt, 17);
+    });
+    assert_eq!(kinds(&log, "given_up"), 1);
+    decided_again(&log);
+}
+
+#[test]
+fn a_recording_that_is_cut_off_is_decided_again_up_to_the_cut() {
+    let log = served(16, &[3, 9], many);
+    let mut text = Vec::new();
+    let mut writer = plimsoll_replay::wire::LogWriter::new(&mut text, &log.header).unwrap();
+    for record in &log.records {
+        writer.push(record.clone()).unwrap();
+    }
+    writer.finish(Closing::Complete).unwrap();
+    for part in [3, 5, 9] {
+        let cut = &text[..text.len() * part / 10];
+        let cut = Log::read(cut).unwrap();
+        assert!(cut.cut_at.is_some());
+        let again = live::again(&cut).unwrap();
+        assert!(again.difference.is_none(), "at {part}0 %: {}", again.difference.unwrap());
+    }
+}
