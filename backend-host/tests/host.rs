@@ -3,11 +3,11 @@
 
 use plimsoll_backend_host::linux::{self, Roots};
 use plimsoll_backend_host::nvidia_smi::{SmiError, parse, run_command};
+use plimsoll_backend_host::pressure::Pressure;
 use plimsoll_backend_host::{CgroupVersion, HostError};
 use plimsoll_core::units::Bytes;
 use std::fs;
 use std::path::{Path, PathBuf};
-use plimsoll_backend_host::pressure::Pressure;
 use std::time::Duration;
 
 /// A folder with the given files, and roots that lead into it.
