@@ -117,7 +117,11 @@ fn nibbles<S: Scale, const T: usize>(
 ) -> [Sums; T] {
     let mask = _mm256_set1_epi8(15);
     let mut out = [[0.0; ROWS]; T];
-    let x = x.map(|x| &x[..blocks.len()]);
+    let mut inputs = x;
+    for input in &mut inputs {
+        *input = &input[..blocks.len()];
+    }
+    let x = inputs;
     for side in 0..2 {
         let mut floats = [_mm256_setzero_ps(); T];
         for (b, block) in blocks.iter().enumerate() {
@@ -157,12 +161,17 @@ fn bytes<S: Scale, const K: usize, const T: usize>(
 ) -> [Sums; T] {
     let mask = _mm256_set1_epi8(15);
     let mut out = [[0.0; ROWS]; T];
-    let x = x.map(|x| &x[..blocks.len()]);
+    let mut inputs = x;
+    for input in &mut inputs {
+        *input = &input[..blocks.len()];
+    }
+    let x = inputs;
     for side in 0..2 {
         let mut floats = [_mm256_setzero_ps(); T];
         for (b, block) in blocks.iter().enumerate() {
             for k in 0..K {
-                let (mut lows, mut highs) = ([_mm256_setzero_si256(); T], [_mm256_setzero_si256(); T]);
+                let (mut lows, mut highs) =
+                    ([_mm256_setzero_si256(); T], [_mm256_setzero_si256(); T]);
                 for i in k * 8 / K..(k + 1) * 8 / K {
                     let bytes = line(token, &block.lines[i], side);
                     let low = _mm256_and_si256(bytes, mask);
