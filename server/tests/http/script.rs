@@ -88,8 +88,7 @@ pub(crate) fn tokenizer() -> Tokenizer {
 pub(crate) fn info() -> EngineInfo {
     let row = |name: &str, planned| MemoryRow {
         name: name.to_owned(),
-        planned: Bytes(planned),
-        held: None,
+        bytes: Bytes(planned),
     };
     EngineInfo {
         model: "org/tiny".to_owned(),
