@@ -1,7 +1,9 @@
 //! One file a verb.
 
+pub mod bench;
 pub mod calibrate;
 pub mod changes;
+pub mod chat;
 pub mod diagnose;
 pub mod diff;
 pub mod doctor;
@@ -13,6 +15,7 @@ pub mod replay;
 pub mod run;
 mod run_seeds;
 pub mod schema;
+pub mod serve;
 pub mod show;
 pub mod source;
 pub mod sweep;

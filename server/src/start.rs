@@ -150,6 +150,18 @@ pub enum LifeError {
 }
 
 impl Planned {
+    /// Name under which the model is served.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Who watches the machine's memory, where pages may be lent.
+    #[must_use]
+    pub fn pressure(&self) -> Option<Box<dyn Pressure>> {
+        None
+    }
+
     /// Takes the memory, reads the weights, proves the plan and serves, all on a thread of its own. `sink` keeps
     /// its log, `watcher` hears everything; both come back at the end.
     ///

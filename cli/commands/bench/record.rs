@@ -1,0 +1,74 @@
+//! The recording of an engine under load, where one is asked for.
+
+use crate::{exit::Failure, output::Output};
+use plimsoll_core::decision::{DecisionSink, Record};
+use plimsoll_replay::{
+    live::{self, PlannedRow, Recorder},
+    record::FieldValue,
+    wire::Closing,
+};
+use plimsoll_server::start::Planned;
+use std::{
+    fs::File,
+    io::LineWriter,
+    path::{Path, PathBuf},
+};
+
+/// What the engine writes its log to.
+pub enum Log {
+    /// Nothing.
+    None,
+    /// A file, line by line: what stands in it is whole when the process is killed.
+    File(PathBuf, Recorder<LineWriter<File>>),
+}
+
+impl DecisionSink for Log {
+    fn record(&mut self, record: Record) {
+        if let Self::File(_, recorder) = self {
+            recorder.record(record);
+        }
+    }
+}
+
+impl Log {
+    /// Begins a recording of what is planned.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be written.
+    pub fn begin(path: Option<&Path>, planned: &Planned) -> Result<Self, Failure> {
+        let Some(path) = path else { return Ok(Self::None) };
+        let wrong = |error: &dyn std::fmt::Display| {
+            Failure::input(format!("cannot write {}: {error}", path.display()))
+        };
+        let file = File::create(path).map_err(|error| wrong(&error))?;
+        let about = [
+            ("version", FieldValue::from(env!("CARGO_PKG_VERSION").to_owned())),
+            ("backend", FieldValue::from("host".to_owned())),
+            ("model", FieldValue::from(planned.name().to_owned())),
+        ];
+        let recorder = Recorder::new(LineWriter::new(file), &live::header(&about));
+        let mut recorder = recorder.map_err(|error| wrong(&error))?;
+        let rows = planned.memory.rows.iter();
+        let rows: Vec<PlannedRow> = rows
+            .map(|(name, bytes)| PlannedRow { account: name.clone(), bytes: *bytes })
+            .collect();
+        live::begin(&planned.settings, &rows, &mut recorder);
+        Ok(Self::File(path.to_owned(), recorder))
+    }
+
+    /// Closes it; whether all of it was written.
+    pub fn end(self, closing: Closing, output: &Output) -> bool {
+        let Self::File(path, recorder) = self else { return true };
+        match recorder.finish(closing) {
+            Ok(_) => {
+                output.note(&format!("recorded: plimsoll replay {}", path.display()));
+                true
+            }
+            Err(error) => {
+                output.note(&format!("the recording {} is cut off: {error}", path.display()));
+                false
+            }
+        }
+    }
+}

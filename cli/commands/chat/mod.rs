@@ -1,0 +1,295 @@
+//! `chat`: a conversation with a model in this process, its words as they become certain.
+
+mod lines;
+pub mod options;
+
+use crate::{
+    exit::{self, Failure},
+    host::Stop,
+    interrupt,
+    output::Output,
+};
+use lines::Lines;
+use options::ChatArgs;
+use plimsoll_backend_host::model::Sampling;
+use plimsoll_checkpoint::{Around, Today, Turn};
+use plimsoll_core::{
+    decision::{DecisionSink, Record},
+    engine::serving::{Arrival, PassSeen, QuietRun, Watcher},
+    sched::{Decision, Finish},
+    units::Nanos,
+};
+use plimsoll_server::{
+    engine::{Ended, Event, Phase, Submission},
+    start::{LifeError, Running, plan},
+};
+use serde_json::{Value, json};
+use std::time::Instant;
+
+/// A conversation keeps no log.
+struct NoLog;
+
+impl DecisionSink for NoLog {
+    fn record(&mut self, _: Record) {}
+}
+
+/// And nobody watches it.
+struct Nobody;
+
+impl Watcher for Nobody {
+    fn arrived(&mut self, _: &Arrival) {}
+    fn decided(&mut self, _: &Decision, _: Nanos) {}
+    fn passed(&mut self, _: &PassSeen<'_>) {}
+    fn repeated(&mut self, _: &QuietRun<'_>) {}
+}
+
+/// Talks until the input ends.
+pub fn chat(args: &ChatArgs, output: &Output) -> Result<u8, Failure> {
+    let mut ask = args.model.ask()?;
+    // One talks at a time: more would take pool and arena for nobody.
+    ask.max_running_requests = 1;
+    let planned = plan(ask).map_err(Failure::input)?;
+    // There is nothing to close: the first Ctrl-C ends it.
+    interrupt::exit_at_once(output);
+    let pressure = planned.pressure();
+    let running = planned.start(pressure, NoLog, Nobody).map_err(Failure::input)?;
+    if !running.wait_ready() {
+        return Err(match running.end() {
+            Some((Err(LifeError::Load(error)), ..)) => Failure::input(error),
+            Some((Err(LifeError::Engine(error)), ..)) => Failure::no_device(error),
+            _ => Failure::no_device("the engine ended before it was ready"),
+        });
+    }
+    let outcome = talk(args, &running, output);
+    // It has nothing open any more: it ends at once.
+    drop(running.end());
+    outcome
+}
+
+fn talk(
+    args: &ChatArgs,
+    running: &Running<NoLog, Nobody>,
+    output: &Output,
+) -> Result<u8, Failure> {
+    let stop = output.host().map(|host| host.stop.clone()).unwrap_or_default();
+    let mut chat = Chat::new(args, running, output, stop);
+    if running.template.is_none() {
+        output.note("note: the model has no chat template: what you write is gone on with as it stands");
+    }
+    let code = match &args.prompt {
+        Some(prompt) => chat.answer(prompt)?,
+        None => {
+            let mut lines = Lines::of(output);
+            loop {
+                let Some(line) = lines.next(output)? else { break exit::OK };
+                if line.trim().is_empty() {
+                    continue;
+                }
+                match chat.answer(&line)? {
+                    exit::OK => {}
+                    code => break code,
+                }
+            }
+        }
+    };
+    chat.close()?;
+    Ok(code)
+}
+
+/// A conversation.
+struct Chat<'a> {
+    args: &'a ChatArgs,
+    running: &'a Running<NoLog, Nobody>,
+    output: &'a Output,
+    stop: Stop,
+    /// Messages so far, the system's first where there is one.
+    messages: Vec<Value>,
+    /// Answers, where they go to a file: it is written once.
+    kept: String,
+}
+
+/// An answer that came.
+struct Answer {
+    text: String,
+    ended: Option<Ended>,
+    first: Option<Instant>,
+    last: Instant,
+}
+
+impl<'a> Chat<'a> {
+    fn new(
+        args: &'a ChatArgs,
+        running: &'a Running<NoLog, Nobody>,
+        output: &'a Output,
+        stop: Stop,
+    ) -> Self {
+        let messages = args.system.iter().map(|text| message("system", text)).collect();
+        Self { args, running, output, stop, messages, kept: String::new() }
+    }
+
+    /// Answers a question; answers the exit code, 0 where the conversation may go on.
+    fn answer(&mut self, question: &str) -> Result<u8, Failure> {
+        self.messages.push(message("user", question));
+        let answer = loop {
+            let submission = Submission {
+                sampling: Sampling {
+                    temperature: self.args.temperature,
+                    top_p: self.args.top_p,
+                    seed: self.args.seed,
+                    ..Sampling::default()
+                },
+                max_new_tokens: self.args.max_tokens,
+                ..Submission::greedy(self.prompt(question)?, 1)
+            };
+            match self.hear(submission)? {
+                Some(answer) => break answer,
+                None => self.output.note("note: the context is full: the oldest question and its answer are left out"),
+            }
+        };
+        self.say("\n")?;
+        self.tell(&answer);
+        if answer.ended.is_none() {
+            self.output.note("interrupted");
+            return Ok(exit::INTERRUPTED);
+        }
+        self.messages.push(message("assistant", &answer.text));
+        Ok(exit::OK)
+    }
+
+    /// The ids of the conversation so far, or of the question alone for a model that knows no conversations.
+    fn prompt(&self, question: &str) -> Result<Vec<u32>, Failure> {
+        let tokenizer = &self.running.tokenizer;
+        let ids = match &self.running.template {
+            None => tokenizer.encode(question, Around::Special),
+            Some(template) => template
+                .render(&json!(self.messages), &Value::Null, Turn::Assistant, today())
+                .and_then(|text| tokenizer.encode(&text, Around::Nothing)),
+        };
+        ids.map_err(Failure::input)
+    }
+
+    /// Sends a prompt and says what comes. `None`: it was too long, and the conversation is shorter now.
+    fn hear(&mut self, submission: Submission) -> Result<Option<Answer>, Failure> {
+        let mut ticket = self.running.engine.submit(submission);
+        let mut answer =
+            Answer { text: String::new(), ended: None, first: None, last: Instant::now() };
+        while !self.stop.is_asked() {
+            let Some(event) = ticket.next_blocking() else { return Err(self.gone()) };
+            answer.last = Instant::now();
+            match event {
+                Event::Prompt(_) => {}
+                Event::Token(piece) => {
+                    answer.first.get_or_insert(answer.last);
+                    self.say(&piece.text)?;
+                    answer.text.push_str(&piece.text);
+                }
+                Event::Finished(ended) if ended.finish == Finish::Abort => return Err(self.gone()),
+                Event::Finished(ended) => {
+                    self.say(&ended.text)?;
+                    answer.text.push_str(&ended.text);
+                    answer.ended = Some(ended);
+                    break;
+                }
+                Event::Refused(refusal) if refusal.code == "prompt_too_long" && self.forget() => {
+                    return Ok(None);
+                }
+                Event::Refused(refusal) if refusal.code == "engine_gone" => return Err(self.gone()),
+                Event::Refused(refusal) => return Err(Failure::input(refusal.message)),
+            }
+        }
+        Ok(Some(answer))
+    }
+
+    /// Leaves out the oldest question with its answer; whether there was one beside the latest question.
+    fn forget(&mut self) -> bool {
+        let system = usize::from(self.args.system.is_some());
+        if self.running.template.is_none() || self.messages.len() < system + 3 {
+            return false;
+        }
+        self.messages.drain(system..system + 2);
+        true
+    }
+
+    fn gone(&self) -> Failure {
+        match self.running.engine.status().phase {
+            Phase::Failed(why) => Failure::no_device(why),
+            _ => Failure::no_device("the engine has ended"),
+        }
+    }
+
+    fn say(&mut self, text: &str) -> Result<(), Failure> {
+        if self.output.is_file() {
+            self.kept.push_str(text);
+            return Ok(());
+        }
+        if text.is_empty() { Ok(()) } else { self.output.write(text) }
+    }
+
+    fn close(&self) -> Result<(), Failure> {
+        if self.output.is_file() { self.output.write(&self.kept) } else { Ok(()) }
+    }
+
+    /// How fast it was.
+    fn tell(&self, answer: &Answer) {
+        let Some(ended) = &answer.ended else { return };
+        let tokens = ended.tokens;
+        let gaps = tokens.completion.saturating_sub(1);
+        let rate = answer.first.filter(|_| gaps > 0).map(|first| {
+            let seconds = answer.last.saturating_duration_since(first).as_secs_f64();
+            format!(", {:.1} tokens/s", gaps as f64 / seconds.max(1e-9))
+        });
+        self.output.note(&format!(
+            "[{} tokens{}; prompt {}, {} of them cached]",
+            tokens.completion,
+            rate.unwrap_or_default(),
+            tokens.prompt,
+            tokens.cached
+        ));
+    }
+}
+
+fn message(role: &str, text: &str) -> Value {
+    json!({ "role": role, "content": text })
+}
+
+/// Today's date in UTC.
+fn today() -> Today {
+    let days = crate::commands::serve::options::unix_seconds() / 86_400;
+    civil(days)
+}
+
+/// The date so many days after 1970-01-01, in years that begin with March so that a leap day comes last.
+fn civil(days: u64) -> Today {
+    // Days since 0000-03-01; 400 years have 146,097.
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let of_year = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let of_month = of_year - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let year = era * 400 + year + next;
+    Today {
+        year: u16::try_from(year).unwrap_or(u16::MAX),
+        month: u8::try_from(month).unwrap_or(1),
+        day: u8::try_from(of_month).unwrap_or(1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_are_dates() {
+        for (days, year, month, day) in [
+            (0, 1970, 1, 1),
+            (59, 1970, 3, 1),
+            (11_016, 2000, 2, 29),
+            (11_017, 2000, 3, 1),
+            (20_788, 2026, 12, 1),
+        ] {
+            assert_eq!(civil(days), Today { year, month, day }, "{days}");
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! `serve`: the flags of a model's start.
+
+pub mod options;
