@@ -131,6 +131,10 @@ pub enum Verb {
     /// a scenario.
     #[command(after_help = WORKLOAD_EXAMPLES)]
     Workload(WorkloadArgs),
+    /// Serve a model over the interface of OpenAI, on memory that is planned and proven before the first
+    /// request.
+    #[command(after_help = crate::commands::serve::options::EXAMPLES)]
+    Serve(Box<crate::commands::serve::options::ServeArgs>),
     /// Load an engine in this process, or a server, in real time, and measure it as `run` measures a simulation.
     #[command(after_help = crate::commands::bench::options::EXAMPLES)]
     Bench(Box<crate::commands::bench::options::BenchArgs>),

@@ -36,6 +36,8 @@ mod runs;
 #[cfg(test)]
 mod scenarios;
 #[cfg(test)]
+mod serve;
+#[cfg(test)]
 mod slots;
 #[cfg(test)]
 mod tidy;

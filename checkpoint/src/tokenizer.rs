@@ -64,6 +64,16 @@ impl Tokenizer {
         Ok(Self { inner, begin: None, bos: named("bos_token"), eos: named("eos_token") })
     }
 
+    /// A tokenizer from the text of a `tokenizer.json`, without named special tokens.
+    ///
+    /// # Errors
+    /// `Encode` with what is wrong in it.
+    pub fn parse(text: &str) -> Result<Self, CheckpointError> {
+        let inner = text.parse();
+        let inner = inner.map_err(|e: tokenizers::Error| CheckpointError::Encode(e.to_string()))?;
+        Ok(Self { inner, begin: None, bos: None, eos: None })
+    }
+
     /// Ids of a text.
     ///
     /// # Errors
@@ -82,6 +92,14 @@ impl Tokenizer {
     /// The tokenizer's own.
     pub fn decode(&self, ids: &[u32]) -> Result<String, CheckpointError> {
         self.inner.decode(ids, true).map_err(|e| CheckpointError::Encode(e.to_string()))
+    }
+
+    /// The text of ids; special tokens are written out.
+    ///
+    /// # Errors
+    /// The tokenizer's own.
+    pub fn decode_all(&self, ids: &[u32]) -> Result<String, CheckpointError> {
+        self.inner.decode(ids, false).map_err(|e| CheckpointError::Encode(e.to_string()))
     }
 
     /// The token's text in the vocabulary.

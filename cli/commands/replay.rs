@@ -67,7 +67,8 @@ fn served(log: &Log, args: &ReplayArgs, format: Format, output: &Output) -> Resu
         Format::Human | Format::Csv | Format::Md | Format::Sarif => {
             let digest = &again.log.digests.decisions;
             let tail = format!("digest decisions {}", digest.get(..16).unwrap_or_default());
-            let said = Said { extent: again.extent, compared: again.compared, name: "server", tail };
+            let said =
+                Said { extent: again.extent, compared: again.compared, name: "server", tail };
             verdict(&said, again.difference.as_ref(), output)
         }
     };

@@ -1,7 +1,7 @@
 //! The page on scenario files says what the schema says. `PLIMSOLL_WRITE_DOCS=1` writes its table anew.
 
 use crate::scenario::parse;
-use plimsoll_replay::{kinds, problem::Code, scenario::schema};
+use plimsoll_replay::{kinds, live, problem::Code, scenario::schema};
 use std::{fs, path::PathBuf};
 
 const BEGIN: &str = "<!-- keys: begin -->\n";
@@ -31,18 +31,23 @@ fn the_table_of_keys_is_that_of_the_schema() {
 }
 
 #[test]
-fn the_table_of_records_is_that_of_the_kinds() {
+fn the_tables_of_records_are_those_of_the_kinds() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/decision-log.md");
-    let text = fs::read_to_string(&path).unwrap();
-    let (begin, end) = ("<!-- kinds: begin -->\n", "<!-- kinds: end -->\n");
-    let (before, rest) = text.split_once(begin).unwrap();
-    let (table, after) = rest.split_once(end).unwrap();
-    let expected = kinds::markdown_table();
-    if std::env::var_os("PLIMSOLL_WRITE_DOCS").is_some() {
-        fs::write(&path, format!("{before}{begin}{expected}{end}{after}")).unwrap();
-        return;
+    for (name, kinds) in [("kinds", kinds::KINDS.as_slice()), ("live kinds", &live::kinds::KINDS)] {
+        let text = fs::read_to_string(&path).unwrap();
+        let (begin, end) = (format!("<!-- {name}: begin -->\n"), format!("<!-- {name}: end -->\n"));
+        let (before, rest) = text.split_once(&begin).unwrap();
+        let (table, after) = rest.split_once(&end).unwrap();
+        let expected = kinds::markdown_table(kinds);
+        if std::env::var_os("PLIMSOLL_WRITE_DOCS").is_some() {
+            fs::write(&path, format!("{before}{begin}{expected}{end}{after}")).unwrap();
+            continue;
+        }
+        assert_eq!(
+            table, expected,
+            "run this test with PLIMSOLL_WRITE_DOCS=1 to write the table anew"
+        );
     }
-    assert_eq!(table, expected, "run this test with PLIMSOLL_WRITE_DOCS=1 to write the table anew");
 }
 
 #[test]

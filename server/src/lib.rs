@@ -4,5 +4,7 @@
 //! back as [`engine::Event`]s. Nothing of HTTP is known to the engine, nothing of tokens' memory to HTTP.
 
 pub mod engine;
+pub mod http;
+pub mod listen;
 pub mod plan;
 pub mod start;

@@ -204,7 +204,8 @@ impl Planned {
 
     fn info(&self) -> EngineInfo {
         let Self { settings, memory, name, ask, .. } = self;
-        let row = |(name, planned): &(String, Bytes)| MemoryRow { name: name.clone(), bytes: *planned };
+        let row =
+            |(name, planned): &(String, Bytes)| MemoryRow { name: name.clone(), bytes: *planned };
         EngineInfo {
             model: name.clone(),
             path: ask.path.display().to_string(),
@@ -224,8 +225,12 @@ impl Planned {
 /// What the parts of a loaded model hold, by the names of the plan.
 fn held(model: &HostModel) -> Vec<MemoryRow> {
     let held = model.memory();
-    let rows =
-        [("weights", held.weights), ("rope", held.rope), ("arena", held.arena), ("kv_pool", held.kv)];
+    let rows = [
+        ("weights", held.weights),
+        ("rope", held.rope),
+        ("arena", held.arena),
+        ("kv_pool", held.kv),
+    ];
     rows.map(|(name, bytes)| MemoryRow { name: name.to_owned(), bytes: Bytes(bytes) }).to_vec()
 }
 

@@ -15,15 +15,10 @@ use std::{
 };
 
 use files::{Gguf, Scratch};
-use plimsoll_backend_host::model::{
-    Generator, HostModel, Keep, KvFormat, ModelOptions, Sampling,
-};
+use plimsoll_backend_host::model::{Generator, HostModel, Keep, KvFormat, ModelOptions, Sampling};
 use plimsoll_checkpoint::Checkpoint;
 use plimsoll_core::{
-    engine::{
-        live::LiveSettings,
-        serving::Watchers,
-    },
+    engine::{live::LiveSettings, serving::Watchers},
     sched::{EosRule, Finish, sglang::QueuePolicy},
     tape::own::StepLimits,
     units::Bytes,
@@ -123,7 +118,8 @@ fn served(pages: u64, wants: &[u64], with: impl FnOnce(&Engine)) -> Log {
     };
     let pool = loaded.model.memory().kv;
     let plan = [("weights", 1000), ("kv_pool", pool), ("arena", 500)];
-    let plan = plan.map(|(name, bytes)| PlannedRow { account: name.to_owned(), bytes: Bytes(bytes) });
+    let plan =
+        plan.map(|(name, bytes)| PlannedRow { account: name.to_owned(), bytes: Bytes(bytes) });
     let text = Shared::default();
     let out = text.clone();
     let thread = thread::spawn(move || {
@@ -160,7 +156,9 @@ fn answer(engine: &Engine, submission: Submission) -> impl FnOnce() -> (Vec<u32>
 
 fn prompt(number: u32) -> Vec<u32> {
     // Every third shares its first twelve tokens.
-    (0..14 + number % 5).map(|at| if at < 12 { number % 3 + at } else { number * 7 + at } % 250).collect()
+    (0..14 + number % 5)
+        .map(|at| if at < 12 { number % 3 + at } else { number * 7 + at } % 250)
+        .collect()
 }
 
 fn alone(sampling: Sampling, prompt: &[u32], limit: usize) -> Vec<u32> {
@@ -179,10 +177,8 @@ fn sampling(number: u32) -> Sampling {
 fn many(engine: &Engine) {
     let asked: Vec<_> = (0..12)
         .map(|number| {
-            let submission = Submission {
-                sampling: sampling(number),
-                ..Submission::greedy(prompt(number), 20)
-            };
+            let submission =
+                Submission { sampling: sampling(number), ..Submission::greedy(prompt(number), 20) };
             (number, answer(engine, submission))
         })
         .collect();
@@ -209,7 +205,8 @@ fn a_batch_answers_what_each_request_is_answered_alone() {
     assert!(log.complete && live::is_live(&log));
     let cached = |record: &plimsoll_replay::record::Record| {
         record.kind == "admitted"
-            && record.fields.get("prefix_tokens") != Some(&plimsoll_replay::record::FieldValue::from(0_u64))
+            && record.fields.get("prefix_tokens")
+                != Some(&plimsoll_replay::record::FieldValue::from(0_u64))
     };
     assert!(log.records.iter().any(cached), "prefixes are found");
     decided_again(&log);
@@ -238,16 +235,21 @@ fn stops_end_an_answer_and_are_no_part_of_it() {
         let end = text.char_indices().nth(4).unwrap().0;
         let stop: String = text[end..].chars().take(2).collect();
         let first = text.find(&stop).unwrap();
-        let submission = Submission { stop: vec![stop.clone()], ..Submission::greedy(prompt(1), 20) };
+        let submission =
+            Submission { stop: vec![stop.clone()], ..Submission::greedy(prompt(1), 20) };
         let (_, cut, ended) = answer(engine, submission)();
         assert_eq!(cut, text[..first]);
         assert_eq!((ended.finish, ended.matched), (Finish::Stop, Some(Matched::Text(stop))));
         let id = tokens[3];
         let at = tokens.iter().position(|token| *token == id).unwrap();
-        let submission = Submission { stop_token_ids: vec![id], ..Submission::greedy(prompt(1), 20) };
+        let submission =
+            Submission { stop_token_ids: vec![id], ..Submission::greedy(prompt(1), 20) };
         let (cut, _, ended) = answer(engine, submission)();
         assert_eq!(cut, tokens[..at]);
-        assert_eq!((ended.matched, ended.tokens.completion), (Some(Matched::Token(id)), at as u64 + 1));
+        assert_eq!(
+            (ended.matched, ended.tokens.completion),
+            (Some(Matched::Token(id)), at as u64 + 1)
+        );
         let ignored = Submission { eos: EosRule::Ignored, ..Submission::greedy(prompt(2), 30) };
         assert_eq!(answer(engine, ignored)().0.len(), 30);
     });
@@ -256,10 +258,8 @@ fn stops_end_an_answer_and_are_no_part_of_it() {
 #[test]
 fn who_leaves_frees_his_slots_and_who_asks_for_too_much_hears_why() {
     let log = served(60, &[], |engine| {
-        let mut ticket = engine.submit(Submission {
-            eos: EosRule::Ignored,
-            ..Submission::greedy(prompt(1), 40)
-        });
+        let mut ticket = engine
+            .submit(Submission { eos: EosRule::Ignored, ..Submission::greedy(prompt(1), 40) });
         assert!(matches!(ticket.next_blocking(), Some(Event::Token(_))));
         drop(ticket);
         let mut long = engine.submit(Submission::greedy(vec![1; 63], 1));

@@ -6,39 +6,46 @@
 
 use std::ops::Range;
 
+use fearless_simd::{Level, Simd};
 use plimsoll_core::model::encoding::{self, GROUP, bf16_to_f32};
 
-use super::held::{Held, Values};
+use super::{
+    held::{Held, Values},
+    linear::{Out, Processor, Stored},
+};
 
 pub(super) const LANES: usize = 16;
 pub(super) type Lanes = [f32; LANES];
 
-/// Rows of `matrix` times the tokens' rows in `x`; `out` has the tokens of each row side by side.
+/// Rows of `matrix` times the tokens' rows in `x`.
+#[derive(Clone, Copy)]
 pub(super) struct Product<'a> {
     pub(super) matrix: &'a Held,
-    pub(super) rows: Range<usize>,
+    pub(super) rows: &'a Range<usize>,
     pub(super) x: &'a [f32],
-    pub(super) tokens: usize,
-    pub(super) out: &'a mut [f32],
-}
-
-/// What runs under the processor's vectors. Called by reference: the detour by which a closure is called
-/// once is not inlined, and what is not inlined does not get the vectors.
-struct Vectors<F>(F);
-
-impl<F: FnMut()> pulp::WithSimd for Vectors<F> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: pulp::Simd>(mut self, _: S) {
-        (self.0)();
-    }
+    pub(super) stored: Stored<'a>,
 }
 
 /// Runs a closure, itself `#[inline(always)]`, compiled for the processor's vectors.
 #[inline(always)]
-pub(super) fn vectors(arch: pulp::Arch, run: impl FnMut()) {
-    arch.dispatch(Vectors(run));
+pub(super) fn vectors(arch: Level, mut run: impl FnMut()) {
+    #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+    {
+        if let Some(token) = arch.as_avx512() {
+            return token.vectorize(
+                #[inline(always)]
+                || run(),
+            );
+        }
+        if let Some(token) = arch.as_avx2() {
+            return token.vectorize(
+                #[inline(always)]
+                || run(),
+            );
+        }
+    }
+    let _ = arch;
+    run();
 }
 
 /// How many rows and tokens a tile has.
@@ -51,11 +58,12 @@ pub(super) enum Tile {
 }
 
 impl Tile {
-    pub(super) fn detect() -> Self {
-        #[cfg(target_arch = "x86_64")]
-        if std::is_x86_feature_detected!("avx512f") {
+    pub(super) fn of(level: Level) -> Self {
+        #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+        if level.as_avx512().is_some() {
             return Self::Wide;
         }
+        let _ = level;
         Self::Narrow
     }
 }
@@ -145,36 +153,37 @@ large_blocks!(144, encoding::q4_k);
 large_blocks!(210, encoding::q6_k);
 
 impl Product<'_> {
-    /// Computes it with the processor's vectors.
-    pub(super) fn run(self, arch: pulp::Arch, tile: Tile) {
+    /// Computes it with the processor's vectors; `out` has the rows of each token. Nothing for matrices
+    /// that are not made for floats.
+    pub(super) fn run(self, processor: Processor, out: &mut [Out<'_>]) {
         match &self.matrix.values {
-            Values::F32(v) => self.with(arch, tile, v.as_slice()),
-            Values::Bf16(v) => self.with(arch, tile, v.as_slice()),
-            Values::Q8_0(v) => self.with(arch, tile, v.as_slice()),
-            Values::Q4_0(v) => self.with(arch, tile, v.as_slice()),
-            Values::Q4_1(v) => self.with(arch, tile, v.as_slice()),
-            Values::Q4K(v) => self.with(arch, tile, v.as_slice()),
-            Values::Q6K(v) => self.with(arch, tile, v.as_slice()),
+            Values::F32(v) => self.with(processor, v.as_slice(), out),
+            Values::Bf16(v) => self.with(processor, v.as_slice(), out),
+            Values::Q8_0(v) => self.with(processor, v.as_slice(), out),
+            Values::Q4_0(v) => self.with(processor, v.as_slice(), out),
+            Values::Q4_1(v) => self.with(processor, v.as_slice(), out),
+            Values::Q4K(v) => self.with(processor, v.as_slice(), out),
+            Values::Q6K(v) => self.with(processor, v.as_slice(), out),
+            Values::Panels(_) => {}
         }
     }
 
-    fn with<G: Groups>(self, arch: pulp::Arch, tile: Tile, groups: G) {
-        let Product { matrix, rows, x, tokens, out } = self;
-        let columns = matrix.columns;
-        let job = Job { groups, columns, first: rows.start, x, tokens };
-        match (tile, tokens) {
+    fn with<G: Groups>(self, processor: Processor, groups: G, out: &mut [Out<'_>]) {
+        let Product { matrix, rows, x, stored } = self;
+        let job = Job { groups, columns: matrix.columns, rows: (rows.start, rows.len()), x, stored };
+        match (processor.tile, out.len()) {
             (_, 1) => vectors(
-                arch,
+                processor.arch,
                 #[inline(always)]
                 || job.all::<4, 1>(out),
             ),
             (Tile::Wide, _) => vectors(
-                arch,
+                processor.arch,
                 #[inline(always)]
                 || job.all::<4, 4>(out),
             ),
             (Tile::Narrow, _) => vectors(
-                arch,
+                processor.arch,
                 #[inline(always)]
                 || job.all::<2, 2>(out),
             ),
@@ -186,49 +195,52 @@ impl Product<'_> {
 struct Job<'a, G> {
     groups: G,
     columns: usize,
-    first: usize,
+    /// The first, and how many.
+    rows: (usize, usize),
     x: &'a [f32],
-    tokens: usize,
+    stored: Stored<'a>,
 }
 
 impl<G: Groups> Job<'_, G> {
     #[inline(always)]
-    fn all<const R: usize, const T: usize>(self, out: &mut [f32]) {
-        let rows = out.len() / self.tokens.max(1);
+    fn all<const R: usize, const T: usize>(self, out: &mut [Out<'_>]) {
+        let rows = self.rows.1;
         let mut row = 0;
         while row + R <= rows {
-            self.rows::<R, T>(row, out);
+            self.some::<R, T>(row, out);
             row += R;
         }
         while row < rows {
-            self.rows::<1, T>(row, out);
+            self.some::<1, T>(row, out);
             row += 1;
         }
     }
 
     #[inline(always)]
-    fn rows<const R: usize, const T: usize>(self, row: usize, out: &mut [f32]) {
+    fn some<const R: usize, const T: usize>(self, row: usize, out: &mut [Out<'_>]) {
+        let tokens = out.len();
         let mut token = 0;
-        while token + T <= self.tokens {
-            self.tile::<R, T>(row, token, out);
+        while token + T <= tokens {
+            self.tile::<R, T>(row, token, &mut out[token..token + T]);
             token += T;
         }
-        while token < self.tokens {
-            self.tile::<R, 1>(row, token, out);
+        while token < tokens {
+            self.tile::<R, 1>(row, token, &mut out[token..=token]);
             token += 1;
         }
     }
 
     #[inline(always)]
-    fn tile<const R: usize, const T: usize>(self, row: usize, token: usize, out: &mut [f32]) {
+    fn tile<const R: usize, const T: usize>(self, row: usize, token: usize, out: &mut [Out<'_>]) {
         let columns = self.columns;
         let mut sums = [[[0.0_f32; LANES]; T]; R];
         let mut weights = [[0.0_f32; GROUP]; R];
         let inputs: [&[f32]; T] =
             std::array::from_fn(|t| &self.x[(token + t) * columns..(token + t + 1) * columns]);
+        let first = self.rows.0 + row;
         for group in 0..columns / GROUP {
             for r in 0..R {
-                self.groups.group(self.first + row + r, columns, group, &mut weights[r]);
+                self.groups.group(first + r, columns, group, &mut weights[r]);
             }
             for t in 0..T {
                 let Some(input) = inputs[t].get(group * GROUP..).and_then(|i| i.first_chunk())
@@ -244,7 +256,7 @@ impl<G: Groups> Job<'_, G> {
         if from < columns {
             for r in 0..R {
                 let mut weight = [0.0; GROUP];
-                self.groups.rest(self.first + row + r, columns, from, &mut weight);
+                self.groups.rest(first + r, columns, from, &mut weight);
                 for t in 0..T {
                     let mut input = [0.0; GROUP];
                     for (to, value) in input.iter_mut().zip(&inputs[t][from..]) {
@@ -254,10 +266,9 @@ impl<G: Groups> Job<'_, G> {
                 }
             }
         }
-        for r in 0..R {
-            for t in 0..T {
-                out[(row + r) * self.tokens + token + t] = sum(&sums[r][t]);
-            }
+        for t in 0..T {
+            let values: [f32; R] = std::array::from_fn(|r| sum(&sums[r][t]));
+            self.stored.put(&mut out[t][row..row + R], &values, first);
         }
     }
 }

@@ -2,7 +2,12 @@
 
 use plimsoll_core::{
     model::encoding::{Encoding, bf16_to_f32, f32_to_bf16},
-    tape::own::Matrix,
+    tape::own::{Matrix, Workspace},
+};
+
+use super::{
+    integer::WORDS,
+    panels::{BLOCK, Panels},
 };
 
 /// How matrices are kept; vectors are float32.
@@ -14,6 +19,17 @@ pub enum Keep {
     F32,
     /// bfloat16: half of that, rounded.
     Bf16,
+    /// ggml's blocks in another order, for products of integers: what a projection reads is rounded to 8
+    /// bits, with a scale for each 32 values. Other matrices as stored.
+    Int8,
+}
+
+/// What a projection needs beside its output.
+pub(super) const fn workspace(keep: Keep) -> Workspace {
+    match keep {
+        Keep::Int8 => Workspace::Input { of: BLOCK as u64, values: WORDS as u64 },
+        Keep::AsStored | Keep::F32 | Keep::Bf16 => Workspace::None,
+    }
 }
 
 /// A matrix, rows one after the other.
@@ -33,6 +49,8 @@ pub(super) enum Values {
     Q4_1(Vec<[u8; 20]>),
     Q4K(Vec<[u8; 144]>),
     Q6K(Vec<[u8; 210]>),
+    /// For products of integers.
+    Panels(Panels),
 }
 
 fn blocks<const N: usize>(bytes: &[u8]) -> Vec<[u8; N]> {
@@ -48,8 +66,13 @@ impl Held {
             matrix.encoding.decode(bytes, &mut out);
             out
         };
+        if keep == Keep::Int8
+            && let Some(panels) = Panels::new(matrix.encoding, columns, bytes)
+        {
+            return Self { rows, columns, values: Values::Panels(panels) };
+        }
         let values = match (keep, matrix.encoding) {
-            (Keep::Bf16, Encoding::Bf16) | (Keep::AsStored, Encoding::Bf16) => Values::Bf16(
+            (Keep::Bf16 | Keep::AsStored | Keep::Int8, Encoding::Bf16) => Values::Bf16(
                 bytes.as_chunks::<2>().0.iter().map(|b| u16::from_le_bytes(*b)).collect(),
             ),
             (Keep::Bf16, _) => Values::Bf16(floats().into_iter().map(f32_to_bf16).collect()),
@@ -73,6 +96,7 @@ impl Held {
             Values::Q4_1(v) => size_of_val(v.as_slice()),
             Values::Q4K(v) => size_of_val(v.as_slice()),
             Values::Q6K(v) => size_of_val(v.as_slice()),
+            Values::Panels(panels) => panels.bytes(),
         };
         bytes as u64
     }
@@ -93,6 +117,7 @@ impl Held {
             Values::Q4_1(v) => Encoding::Q4_1.decode(v[start / 32..end / 32].as_flattened(), out),
             Values::Q4K(v) => Encoding::Q4K.decode(v[start / 256..end / 256].as_flattened(), out),
             Values::Q6K(v) => Encoding::Q6K.decode(v[start / 256..end / 256].as_flattened(), out),
+            Values::Panels(panels) => panels.row(row, out),
         }
     }
 }

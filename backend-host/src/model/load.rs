@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use fearless_simd::Level;
 use plimsoll_core::{
     policy::plimsoll::{CellError, KvCell, KvFormat},
     tape::own::{
         self, ArenaPlan, DecoderShape, Op, OwnTape, PlanError, ShapeError, StepLimits, WeightId,
-        WeightSource, Workspace,
+        WeightSource,
     },
 };
 
 use super::{
-    dot::Tile,
-    held::{Held, Keep},
+    held::{Held, Keep, workspace},
     kv::{KvPool, PoolError},
     linear::Processor,
     step::{Body, Rope, Rows},
@@ -113,7 +113,7 @@ impl HostModel {
     ) -> Result<Self, LoadError<S::Error>> {
         check(shape, options)?;
         let cell = KvCell::new(shape, options.kv, options.page_tokens as u64)?;
-        let tape = own::tape(shape, Workspace::Product)?;
+        let tape = own::tape(shape, workspace(options.keep))?;
         let plan = ArenaPlan::new(&tape, options.limits)?;
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(options.threads)
@@ -129,7 +129,7 @@ impl HostModel {
             rope: Rope::new(&shape.rope, options.context as usize),
             rows: Rows::new(options.limits),
             arena: Arena::new(plan.total.0),
-            processor: Processor { arch: pulp::Arch::new(), tile: Tile::detect() },
+            processor: Processor::new(Level::new()),
             shape: shape.clone(),
             tape,
             plan,

@@ -354,8 +354,7 @@ impl<'a> Run<'a> {
             Op::Embed { to } => self.embed(values, *to),
             Op::Norm { weight, from, to } => self.norm(values, *weight, [*from, *to]),
             Op::Linear { weights, from, to, workspace, effect } => {
-                let workspace = workspace.ok_or(StepError::Tape("a workspace"))?;
-                self.linear(values, weights, [*from, *to, workspace], *effect)
+                self.linear(values, weights, ([*from, *to], *workspace), *effect)
             }
             Op::HeadNorm { weight, at, start, heads } => {
                 let (weight, eps) = (self.vector(*weight)?, self.shape.norm_eps);
@@ -412,7 +411,7 @@ impl<'a> Run<'a> {
         self,
         values: &mut [f32],
         weights: &[WeightId],
-        ids: [BufferId; 3],
+        (ids, rounded): ([BufferId; 2], Option<BufferId>),
         effect: Effect,
     ) -> Result<(), StepError> {
         let mut parts = Parts { parts: [None; 3] };
@@ -421,8 +420,15 @@ impl<'a> Run<'a> {
             let bias = id.bias().and_then(|bias| self.vectors.get(&bias)).map(Vec::as_slice);
             *part = Some(Part { matrix, bias });
         }
-        let [from, to, product] = self.places.some(values, ids)?;
-        linear(self.processor, parts, from, product, (to, effect));
+        let [from, to] = ids;
+        let (from, to, rounded) = match rounded {
+            Some(rounded) => self.places.some(values, [from, to, rounded])?.into(),
+            None => {
+                let [from, to] = self.places.some(values, ids)?;
+                (from, to, Default::default())
+            }
+        };
+        linear(self.processor, parts, from, rounded, (to, effect));
         Ok(())
     }
 

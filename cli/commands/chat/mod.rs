@@ -15,9 +15,8 @@ use plimsoll_backend_host::model::Sampling;
 use plimsoll_checkpoint::{Around, Today, Turn};
 use plimsoll_core::{
     decision::{DecisionSink, Record},
-    engine::serving::{Arrival, PassSeen, QuietRun, Watcher},
-    sched::{Decision, Finish},
-    units::Nanos,
+    engine::serving::Unwatched,
+    sched::Finish,
 };
 use plimsoll_server::{
     engine::{Ended, Event, Phase, Submission},
@@ -33,16 +32,6 @@ impl DecisionSink for NoLog {
     fn record(&mut self, _: Record) {}
 }
 
-/// And nobody watches it.
-struct Nobody;
-
-impl Watcher for Nobody {
-    fn arrived(&mut self, _: &Arrival) {}
-    fn decided(&mut self, _: &Decision, _: Nanos) {}
-    fn passed(&mut self, _: &PassSeen<'_>) {}
-    fn repeated(&mut self, _: &QuietRun<'_>) {}
-}
-
 /// Talks until the input ends.
 pub fn chat(args: &ChatArgs, output: &Output) -> Result<u8, Failure> {
     let mut ask = args.model.ask()?;
@@ -52,7 +41,7 @@ pub fn chat(args: &ChatArgs, output: &Output) -> Result<u8, Failure> {
     // There is nothing to close: the first Ctrl-C ends it.
     interrupt::exit_at_once(output);
     let pressure = planned.pressure();
-    let running = planned.start(pressure, NoLog, Nobody).map_err(Failure::input)?;
+    let running = planned.start(pressure, NoLog, Unwatched).map_err(Failure::input)?;
     if !running.wait_ready() {
         return Err(match running.end() {
             Some((Err(LifeError::Load(error)), ..)) => Failure::input(error),
@@ -68,7 +57,7 @@ pub fn chat(args: &ChatArgs, output: &Output) -> Result<u8, Failure> {
 
 fn talk(
     args: &ChatArgs,
-    running: &Running<NoLog, Nobody>,
+    running: &Running<NoLog, Unwatched>,
     output: &Output,
 ) -> Result<u8, Failure> {
     let stop = output.host().map(|host| host.stop.clone()).unwrap_or_default();
@@ -99,7 +88,7 @@ fn talk(
 /// A conversation.
 struct Chat<'a> {
     args: &'a ChatArgs,
-    running: &'a Running<NoLog, Nobody>,
+    running: &'a Running<NoLog, Unwatched>,
     output: &'a Output,
     stop: Stop,
     /// Messages so far, the system's first where there is one.
@@ -119,7 +108,7 @@ struct Answer {
 impl<'a> Chat<'a> {
     fn new(
         args: &'a ChatArgs,
-        running: &'a Running<NoLog, Nobody>,
+        running: &'a Running<NoLog, Unwatched>,
         output: &'a Output,
         stop: Stop,
     ) -> Self {

@@ -5,6 +5,7 @@ use plimsoll_backend_host::nvidia_smi::{self as smi, SmiError, SmiGpu};
 use plimsoll_ingest::log;
 use plimsoll_replay::{
     diff::diff,
+    live,
     record::DigestScope,
     wire::{Closing, Log, LogWriter, WireError},
 };
@@ -87,6 +88,11 @@ pub fn decision_log(data: &[u8]) {
         }
     };
     assert!(log.cut_at.is_none_or(|at| at <= data.len() as u64), "cut behind the end");
+    if live::is_live(&log)
+        && let Err(error) = in_time(|| live::again(&log))
+    {
+        assert_message(&error.to_string());
+    }
     let written = in_time(|| rewrite(&log));
     let bytes = match written {
         Ok(bytes) => bytes,

@@ -414,7 +414,7 @@ pub(crate) fn nvidia_smi() -> Vec<Vec<u8>> {
 }
 
 pub(crate) fn decision_log() -> Vec<Vec<u8>> {
-    seed_files!("decision_log/short.jsonl")
+    seed_files!("decision_log/short.jsonl", "decision_log/served.jsonl")
 }
 
 /// A small dense model and one with experts, with tensors; version 3, little endian.

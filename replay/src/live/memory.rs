@@ -3,7 +3,7 @@
 use super::{PlannedRow, account};
 use plimsoll_backend_sim::{DeviceSpec, HostSpec, MachineSpec, SimBackend};
 use plimsoll_core::{
-    backend::{Backend, BackendError, Place, Rank, RangeId},
+    backend::{Backend, BackendError, Place, RangeId, Rank},
     engine::live::{BodyError, Pages},
     kv::Runs,
     memory::ledger::Account,

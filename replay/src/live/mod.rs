@@ -3,6 +3,7 @@
 //! Such a log begins with the settings and the memory plan, and holds every input with the turn before which
 //! it came and every token that was made. Run again, the pool lies in the simulator's memory.
 
+pub mod kinds;
 mod memory;
 mod read;
 
@@ -19,7 +20,7 @@ use plimsoll_core::{
     decision::{self, DecisionSink},
     engine::{
         live::{InputsError, Live, LiveError, LiveSettings},
-        serving::Watchers,
+        serving::Unwatched,
     },
     memory::ledger::Account,
     sched::sglang::ConfigError,
@@ -42,6 +43,16 @@ pub enum LiveAgainError {
         kind: String,
         /// The field.
         field: &'static str,
+    },
+    /// A record is not of a kind that such a recording has.
+    #[error("record {seq} ({kind}): {fault}")]
+    Form {
+        /// Number of the record.
+        seq: u64,
+        /// Its kind.
+        kind: String,
+        /// What is wrong.
+        fault: String,
     },
     /// The recording breaks off before its settings.
     #[error("the recording breaks off before the server was set up")]
@@ -173,7 +184,7 @@ pub fn again(recording: &Log) -> Result<LiveAgain, LiveAgainError> {
     let mut recorder = Recorder::new(Vec::new(), &recording.header)?;
     begin(&settings, &plan, &mut recorder);
     let mut bytes = Collected::default();
-    inputs.again(&mut live, &mut pool, &mut bytes, &mut Watchers::default())?;
+    inputs.again(&mut live, &mut pool, &mut bytes, &mut Unwatched)?;
     bytes.0.into_iter().for_each(|record| recorder.record(record));
     let text = match (recorder.error, recorder.log) {
         (Some(error), _) => return Err(error.into()),

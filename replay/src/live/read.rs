@@ -1,6 +1,6 @@
 //! Settings, plan and inputs of a recording.
 
-use super::{LiveAgainError, PlannedRow, text};
+use super::{LiveAgainError, PlannedRow, kinds::KINDS, text};
 use crate::{
     record::{FieldValue, Record},
     wire::Log,
@@ -29,6 +29,7 @@ pub(super) fn recorded(log: &Log) -> Result<Recorded, LiveAgainError> {
     let (mut settings, mut plan, mut inputs) = (None, Vec::new(), Inputs::default());
     for record in &log.records {
         let of = Of(record);
+        of.check()?;
         match record.kind.as_str() {
             "settings" => {
                 let read = LiveSettings::of_fields(|name| record.fields.get(name).map(value));
@@ -52,6 +53,10 @@ pub(super) fn recorded(log: &Log) -> Result<Recorded, LiveAgainError> {
                 let made = of.amounts("made")?.into_iter().map(u32::try_from);
                 let made: Result<Vec<u32>, _> = made.collect();
                 let made = made.map_err(|_| of.without("made"))?;
+                // A decode pass makes a token for each of its requests.
+                if !one && steps > made.len() as u64 {
+                    return Err(of.without("steps"));
+                }
                 inputs.passes(steps, &made, &of.amounts("ended")?);
             }
             _ => {}
@@ -66,6 +71,17 @@ pub(super) fn recorded(log: &Log) -> Result<Recorded, LiveAgainError> {
 struct Of<'a>(&'a Record);
 
 impl Of<'_> {
+    /// Whether it has the fields of its kind.
+    fn check(self) -> Result<(), LiveAgainError> {
+        let kind = KINDS.iter().find(|kind| kind.name == self.0.kind);
+        let fault = match kind {
+            Some(kind) => kind.fault(self.0),
+            None => Some("no recording of a server has this kind".to_owned()),
+        };
+        let Some(fault) = fault else { return Ok(()) };
+        Err(LiveAgainError::Form { seq: self.0.seq, kind: self.0.kind.clone(), fault })
+    }
+
     fn without(self, field: &'static str) -> LiveAgainError {
         LiveAgainError::Field { seq: self.0.seq, kind: self.0.kind.clone(), field }
     }

@@ -113,7 +113,8 @@ mod tests {
     #[test]
     fn pages_of_slots_that_are_scattered() {
         // Pages 5, 6 and 2 of four slots, the last one half full.
-        let slots: Runs = [Run { first: 20, len: 8 }, Run { first: 8, len: 2 }].into_iter().collect();
+        let slots: Runs =
+            [Run { first: 20, len: 8 }, Run { first: 8, len: 2 }].into_iter().collect();
         let mut table = Vec::new();
         add_pages(&slots, 4, &mut table);
         assert_eq!(table, [4, 5, 1]);

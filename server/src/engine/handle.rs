@@ -5,6 +5,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
     mpsc::{Receiver, Sender, channel as commands},
 };
+use std::task::{Context, Poll};
 
 use plimsoll_backend_host::model::{Logprob, Sampling};
 use plimsoll_core::sched::{EosRule, Finish, RequestId};
@@ -242,6 +243,11 @@ impl Ticket {
     /// The next event; `None` after the last, or when the engine died.
     pub async fn next(&mut self) -> Option<Event> {
         self.events.recv().await
+    }
+
+    /// The same for a task that waits for several.
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
+        self.events.poll_recv(context)
     }
 
     /// The same for a thread that may wait.

@@ -8,7 +8,7 @@ use std::{
 use plimsoll_backend_host::model::{HostModel, Outputs, Sequence, StepError};
 use plimsoll_checkpoint::Tokenizer;
 use plimsoll_core::{
-    decision::{Digest, DecisionSink, Field},
+    decision::{DecisionSink, Digest, Field},
     engine::{
         live::{Around, Did, Live, LiveError, LiveSettings},
         serving::{Arrival, PassSeen, QuietRun, Sampling as Demand, SamplingChoice, Watcher},
@@ -112,12 +112,8 @@ fn prove(loaded: &mut Loaded) -> Result<(), EngineError> {
     // Each has a page of its own for its new token, behind what the first one's prompt left there.
     let before = page.min(longest) as usize - 1;
     let tables: Vec<[u32; 1]> = (0..requests as u32).map(|page| [page]).collect();
-    let decode = tables.iter().map(|table| Sequence {
-        tokens: &[0],
-        table,
-        before,
-        outputs: Outputs::Last,
-    });
+    let decode =
+        tables.iter().map(|table| Sequence { tokens: &[0], table, before, outputs: Outputs::Last });
     let decode: Vec<Sequence<'_>> = decode.collect();
     loaded.model.step(&decode).map_err(fails("largest decode"))?;
     Ok(())
@@ -224,7 +220,9 @@ fn serve(
         if idle {
             live.close(sink);
             let mut around = Around { body: &mut body, sink, watcher: &mut hears };
-            thread.wait(live, &mut around);
+            if let Err(error) = thread.wait(live, pressure, &mut around) {
+                break Err(error);
+            }
             clock.mark = Instant::now();
         }
     };
@@ -275,21 +273,47 @@ impl Thread<'_> {
                 }
             }
         }
+        self.look(live, pressure, around)?;
+        live.turn(around)
+    }
+
+    /// Looks at the machine's memory, if it is time.
+    fn look(
+        &mut self,
+        live: &mut Live,
+        pressure: &mut Option<Box<dyn Pressure>>,
+        around: &mut Around<'_>,
+    ) -> Result<(), LiveError> {
         if let Some(pressure) = pressure
             && self.looked.elapsed() >= pressure.every()
         {
             self.looked = Instant::now();
             live.lend(pressure.target(live.lent_pages()), around)?;
         }
-        live.turn(around)
+        Ok(())
     }
 
-    /// Sleeps until something comes, or the machine's memory is to be looked at.
-    fn wait(&mut self, live: &mut Live, around: &mut Around<'_>) {
-        match self.end.commands.recv_timeout(IDLE) {
-            Ok(command) => self.take(command, live, around),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => self.drain(),
+    /// Sleeps until something comes. Meanwhile it looks at the machine's memory; a turn is taken only when
+    /// that changes anything.
+    fn wait(
+        &mut self,
+        live: &mut Live,
+        pressure: &mut Option<Box<dyn Pressure>>,
+        around: &mut Around<'_>,
+    ) -> Result<(), LiveError> {
+        let lent = live.lent_pages();
+        loop {
+            match self.end.commands.recv_timeout(IDLE) {
+                Ok(command) => self.take(command, live, around),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.look(live, pressure, around)?;
+                    if live.lent_pages() == lent && !self.draining {
+                        continue;
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => self.drain(),
+            }
+            return Ok(());
         }
     }
 
@@ -398,11 +422,8 @@ fn arrival(id: RequestId, submission: Submission, at: Nanos) -> Arrival {
 /// How tokens are chosen, for who reads the log.
 fn about(submission: &Submission) -> Vec<Field> {
     let options = submission.sampling;
-    let number = |name, value: f32| Field {
-        name,
-        value: f64::from(value).into(),
-        digest: Digest::Full,
-    };
+    let number =
+        |name, value: f32| Field { name, value: f64::from(value).into(), digest: Digest::Full };
     vec![
         number("temperature", options.temperature),
         number("top_p", options.top_p),

@@ -22,8 +22,8 @@ pub enum Input {
 }
 
 /// Turns in a row without anything, while somebody waits, that are taken for a recording gone wrong: a server
-/// looks at memory some ten times a second, and these are days.
-const MOST_WAITING: u64 = 10_000_000;
+/// that can do nothing takes no turns until something comes.
+const MOST_WAITING: u64 = 10_000;
 
 /// A log in which inputs and tokens contradict each other.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -61,7 +61,7 @@ impl Inputs {
 
     /// Adds `steps` passes, whose tokens are `made` in order; those at the places `ended` end their request.
     pub fn passes(&mut self, steps: u64, made: &[u32], ended: &[u64]) {
-        self.steps += steps;
+        self.steps = self.steps.saturating_add(steps);
         let tokens = made.iter().zip(0..).map(|(token, at)| (*token, ended.contains(&at)));
         self.tokens.extend(tokens);
     }

@@ -20,7 +20,7 @@ use crate::{
     engine::serving::{Arrival, PassSeen, Watcher},
     kv::Runs,
     sched::{
-        Batch, Decision, Fatal, LogDetail, Made, Mode, RequestId, Scheduler, Turn, Usage,
+        Batch, Decision, Fatal, Made, Mode, RequestId, Scheduler, Turn, Usage,
         sglang::{ConfigError, SglangConfig, SglangScheduler},
     },
     units::{Bytes, Nanos},
@@ -155,10 +155,9 @@ impl Live {
     ///
     /// [`ConfigError`].
     pub fn new(config: SglangConfig) -> Result<Self, ConfigError> {
-        let mut scheduler = SglangScheduler::new(config)?;
-        scheduler.set_detail(LogDetail::Slots);
         Ok(Self {
-            scheduler,
+            // A scheduler that nobody asks for a detail knows its slots by number, as a model needs them.
+            scheduler: SglangScheduler::new(config)?,
             log: LiveLog::default(),
             decisions: Vec::new(),
             made: Vec::new(),
@@ -309,13 +308,11 @@ impl Live {
             return false;
         }
         let now = around.body.now();
-        let mut any = false;
-        for decision in self.decisions.drain(..).filter(|decision| !decision.is_of_slots()) {
-            any = true;
+        for decision in self.decisions.drain(..) {
             self.log.decision(&decision, self.totals.steps, now, around.sink);
             around.watcher.decided(&decision, now);
         }
-        any
+        true
     }
 
     /// Writes what is still open of the log: a stretch of decoding becomes a record when it ends.

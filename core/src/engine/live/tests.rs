@@ -8,7 +8,9 @@ use crate::{
     policy::sglang::version::Version,
     sched::{EosRule, Finish, NewRequest, sglang::LoopKind},
 };
-use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
+use proptest::prelude::{
+    Just, ProptestConfig, Strategy, any, prop_assert, prop_assert_eq, prop_oneof, proptest,
+};
 use std::collections::BTreeMap;
 
 const END: u32 = 7;
@@ -148,7 +150,11 @@ struct Lived {
 }
 
 /// A request that fits the pool and the context by itself, with its prompt and its limit.
-fn send(live: &Live, number: u64, (base, prompt, limit): (u64, u64, u64)) -> (NewRequest, Vec<u64>) {
+fn send(
+    live: &Live,
+    number: u64,
+    (base, prompt, limit): (u64, u64, u64),
+) -> (NewRequest, Vec<u64>) {
     let (pool, page) = (live.config().pool_tokens, live.config().page_size);
     let prompt = prompt.min(pool / 2 - 8);
     let limit = limit.min(pool - prompt.next_multiple_of(page) - page - 1);
@@ -178,8 +184,7 @@ fn live_through(steps: &[Step], page: u64) -> Lived {
         if let Step::Refuse(refuse) = step {
             model.refuse = refuse;
         }
-        let mut around =
-            Around { body: &mut model, sink: &mut records, watcher: &mut watcher };
+        let mut around = Around { body: &mut model, sink: &mut records, watcher: &mut watcher };
         match step {
             Step::Send { base, prompt, limit } => {
                 let (request, ids) = send(&live, number, (base, prompt, limit));

@@ -10,11 +10,8 @@ use crate::{
     units::{Bytes, Nanos},
 };
 
-use super::{
-    rank_memory::SegmentChange,
-    slot_log::SlotChanges,
-};
 pub(in crate::engine) use super::slot_log::flat;
+use super::{rank_memory::SegmentChange, slot_log::SlotChanges};
 
 /// What is recorded of a pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -21,13 +21,13 @@ mod watch;
 
 pub use cascade::{ServerProcesses, Wording};
 pub use changes::{Change, TimedChange, When};
-pub(super) use log::{Stamp, decision_record, flat};
 pub use clients::{Arrival, Clients, Sampling, SamplingChoice};
+pub(super) use log::{Stamp, decision_record, flat};
 pub use pass::{Pass, PassTapes, PassTime};
 pub use quiet::Pace;
 pub use rank_memory::OutOfMemoryAt;
 pub use served::{Limit, PassFailure, ServeEnd, Served, Totals};
-pub use watch::{PassSeen, QuietRun, Watcher, Watchers};
+pub use watch::{PassSeen, QuietRun, Unwatched, Watcher, Watchers};
 
 use crate::{
     backend::{Backend, BackendError, Rank, StepWork},

@@ -88,3 +88,17 @@ impl Watcher for Watchers<'_> {
         self.0.iter().map(|one| one.patience()).min().unwrap_or(u64::MAX)
     }
 }
+
+/// Nobody watches.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unwatched;
+
+impl Watcher for Unwatched {
+    fn arrived(&mut self, _: &Arrival) {}
+
+    fn decided(&mut self, _: &Decision, _: Nanos) {}
+
+    fn passed(&mut self, _: &PassSeen<'_>) {}
+
+    fn repeated(&mut self, _: &QuietRun<'_>) {}
+}

@@ -9,8 +9,13 @@ pub enum Workspace {
     None,
     /// float32 values of one scratch for all projections (a library's workspace).
     Fixed(u64),
-    /// As much as the output: the product lies there with its columns first, and is stored from there.
-    Product,
+    /// The input in another form: for each `of` values of its rows, or part of them, so many float32.
+    Input {
+        /// Values of the input.
+        of: u64,
+        /// float32 values of their other form.
+        values: u64,
+    },
 }
 
 /// The step of a decoder: from token ids to logits of the rows that are asked for.
@@ -63,14 +68,17 @@ impl Build {
     }
 
     fn linear(&mut self, weights: Vec<WeightId>, from: BufferId, to: BufferId, effect: Effect) {
-        let output = self.buffers.get(to.0 as usize).map_or((Per::Step, 0), |b| (b.per, b.width));
+        let input = self.buffers.get(from.0 as usize).map_or((Per::Step, 0), |b| (b.per, b.width));
         let layer = weights.first().and_then(|w| w.layer);
         let workspace = match self.workspace {
             Workspace::None => None,
             Workspace::Fixed(values) => {
                 Some(self.buffer("projection workspace", layer, Per::Step, values))
             }
-            Workspace::Product => Some(self.buffer("product", layer, output.0, output.1)),
+            Workspace::Input { of, values } => {
+                let width = input.1.div_ceil(of.max(1)).saturating_mul(values);
+                Some(self.buffer("input of a projection", layer, input.0, width))
+            }
         };
         self.op(Op::Linear { weights, from, to, workspace, effect });
     }

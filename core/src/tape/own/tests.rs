@@ -37,7 +37,7 @@ fn workspaces() -> impl Strategy<Value = Workspace> {
     prop_oneof![
         Just(Workspace::None),
         (1_u64..5000).prop_map(Workspace::Fixed),
-        Just(Workspace::Product)
+        (1_u64..64, 1_u64..64).prop_map(|(of, values)| Workspace::Input { of, values })
     ]
 }
 
