@@ -121,7 +121,8 @@ fn answer(model: &mut HostModel, load: Load) -> Result<[f64; 4], Box<dyn Error>>
     let at_once = (CHUNK / prompts[0].len().max(1)).clamp(1, 64);
     for (group, prompts) in prompts.chunks(at_once).enumerate() {
         let first = group * at_once;
-        let ends = prefill(model, (&tables[first..], common.len()), prompts, &mut samplers[first..])?;
+        let ends =
+            prefill(model, (&tables[first..], common.len()), prompts, &mut samplers[first..])?;
         last[first..first + ends.len()].copy_from_slice(&ends);
     }
     let prompts_s = start.elapsed().as_secs_f64();

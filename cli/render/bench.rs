@@ -168,8 +168,7 @@ fn engine(engine: &EngineSide) -> Value {
 
 /// Every metric with the client's value and the engine's.
 pub fn table(bench: &Bench, format: Format) -> String {
-    let columns =
-        [("metric", Align::Left), ("client", Align::Right), ("engine", Align::Right)];
+    let columns = [("metric", Align::Left), ("client", Align::Right), ("engine", Align::Right)];
     let mut table = Table::new(&columns);
     let mut csv = columns.map(|(name, _)| name).join(",") + "\n";
     let outside = from_outside(bench);
@@ -180,8 +179,7 @@ pub fn table(bench: &Bench, format: Format) -> String {
     };
     for spec in &METRICS {
         let name = spec.full_name;
-        let cells =
-            vec![name.to_owned(), cell(Some(&outside), name), cell(inside.as_ref(), name)];
+        let cells = vec![name.to_owned(), cell(Some(&outside), name), cell(inside.as_ref(), name)];
         let line: Vec<String> = cells.iter().map(|cell| csv_cell(cell)).collect();
         csv.push_str(&format!("{}\n", line.join(",")));
         table.row(cells);

@@ -170,7 +170,8 @@ impl Product<'_> {
 
     fn with<G: Groups>(self, processor: Processor, groups: G, out: &mut [Out<'_>]) {
         let Product { matrix, rows, x, stored } = self;
-        let job = Job { groups, columns: matrix.columns, rows: (rows.start, rows.len()), x, stored };
+        let job =
+            Job { groups, columns: matrix.columns, rows: (rows.start, rows.len()), x, stored };
         match (processor.tile, out.len()) {
             (_, 1) => vectors(
                 processor.arch,

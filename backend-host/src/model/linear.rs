@@ -127,8 +127,7 @@ pub(super) fn linear(
 ) {
     let (rows, columns) = (parts.rows(), parts.columns());
     let tokens = to.len() / rows.max(1);
-    let integers =
-        parts.list().any(|(_, _, part)| matches!(part.matrix.values, Values::Panels(_)));
+    let integers = parts.list().any(|(_, _, part)| matches!(part.matrix.values, Values::Panels(_)));
     let rounded: &[f32] = if integers {
         round(processor, from, columns, rounded);
         rounded
@@ -204,9 +203,7 @@ impl Task<'_> {
 
     fn leaf(self, panels: Range<usize>, outs: &mut [Out<'_>]) {
         for (_, first, part) in self.parts.list() {
-            let rows = |panel: usize| {
-                (panel.saturating_sub(first) * ROWS).min(part.matrix.rows)
-            };
+            let rows = |panel: usize| (panel.saturating_sub(first) * ROWS).min(part.matrix.rows);
             let rows = rows(panels.start)..rows(panels.end);
             if rows.is_empty() {
                 continue;

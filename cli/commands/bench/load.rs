@@ -66,12 +66,9 @@ fn reading(args: &BenchArgs, source: &str) -> WorkloadArgs {
     }
 }
 
-const fn lengths(args: &BenchArgs) -> (u64, u64, u64) {
-    let or = |given: Option<u64>, default| match given {
-        Some(given) => given,
-        None => default,
-    };
-    (or(args.shared_prefix_len, 0), or(args.input_len, 256), or(args.output_len, 64))
+fn lengths(args: &BenchArgs) -> (u64, u64, u64) {
+    let prefix = args.shared_prefix_len.unwrap_or(0);
+    (prefix, args.input_len.unwrap_or(256), args.output_len.unwrap_or(64))
 }
 
 fn described(args: &BenchArgs) -> String {

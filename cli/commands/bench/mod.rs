@@ -8,7 +8,7 @@ pub mod options;
 mod record;
 mod remote;
 
-pub use drive::{Driven, Ending, Failed};
+pub use drive::{Driven, Ending};
 
 use crate::{
     args::Format,
@@ -157,10 +157,9 @@ fn in_process(
     if !running.wait_ready() {
         let (result, log, _) = over(running)?;
         log.end(Closing::Interrupted, output);
-        return Err(result.err().map_or_else(
-            || Failure::no_device("the engine ended before it was ready"),
-            dead,
-        ));
+        return Err(result
+            .err()
+            .map_or_else(|| Failure::no_device("the engine ended before it was ready"), dead));
     }
     let info = running.engine.info().clone();
     let fold = Fold::of_tokenizer(&running.tokenizer);

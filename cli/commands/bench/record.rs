@@ -50,9 +50,8 @@ impl Log {
         let recorder = Recorder::new(LineWriter::new(file), &live::header(&about));
         let mut recorder = recorder.map_err(|error| wrong(&error))?;
         let rows = planned.memory.rows.iter();
-        let rows: Vec<PlannedRow> = rows
-            .map(|(name, bytes)| PlannedRow { account: name.clone(), bytes: *bytes })
-            .collect();
+        let rows: Vec<PlannedRow> =
+            rows.map(|(name, bytes)| PlannedRow { account: name.clone(), bytes: *bytes }).collect();
         live::begin(&planned.settings, &rows, &mut recorder);
         Ok(Self::File(path.to_owned(), recorder))
     }

@@ -61,7 +61,13 @@ pub struct Remote {
 
 impl Remote {
     /// Nothing is sent yet.
-    pub fn new(client: Client, model: String, fold: Fold, prompt_as: PromptAs, eos: EosRule) -> Self {
+    pub fn new(
+        client: Client,
+        model: String,
+        fold: Fold,
+        prompt_as: PromptAs,
+        eos: EosRule,
+    ) -> Self {
         let (jobs, queue) = channel();
         Self {
             client: Arc::new(client),
@@ -126,11 +132,8 @@ impl Remote {
 
 impl Target for Remote {
     fn send(&mut self, arrival: &Arrival, voice: &Voice) {
-        let job = Job {
-            request: arrival.request.id,
-            body: self.body(arrival),
-            voice: voice.clone(),
-        };
+        let job =
+            Job { request: arrival.request.id, body: self.body(arrival), voice: voice.clone() };
         self.grow();
         // The other end is kept here: it is not closed.
         let _ = self.jobs.send(job);
@@ -175,7 +178,9 @@ fn stream(client: &Client, job: Job) {
             tell(What::Refused(trouble));
             return;
         }
-        Err(Unanswered { error: error @ (FetchError::Refused | FetchError::UnknownHost), .. }) => {
+        Err(Unanswered {
+            error: error @ (FetchError::Refused | FetchError::UnknownHost), ..
+        }) => {
             tell(What::Lost(error.to_string()));
             return;
         }
@@ -304,9 +309,11 @@ mod tests {
             answer.ended(),
             What::Ended { outputs: Some(3), prompt: Some(5), cached: Some(4) }
         ));
-        for wrong in
-            ["data: {", r#"data: {"error":{"message":"full"}}"#, r#"data: {"choices":[{"finish_reason":"abort"}]}"#]
-        {
+        for wrong in [
+            "data: {",
+            r#"data: {"error":{"message":"full"}}"#,
+            r#"data: {"choices":[{"finish_reason":"abort"}]}"#,
+        ] {
             assert!(matches!(Answer::default().take(wrong), Step::Trouble(_)), "{wrong}");
         }
     }

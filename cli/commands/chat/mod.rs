@@ -12,7 +12,7 @@ use crate::{
 use lines::Lines;
 use options::ChatArgs;
 use plimsoll_backend_host::model::Sampling;
-use plimsoll_checkpoint::{Around, Today, Turn};
+use plimsoll_checkpoint::{Around, Turn};
 use plimsoll_core::{
     decision::{DecisionSink, Record},
     engine::serving::Unwatched,
@@ -20,6 +20,7 @@ use plimsoll_core::{
 };
 use plimsoll_server::{
     engine::{Ended, Event, Phase, Submission},
+    http::today,
     start::{LifeError, Running, plan},
 };
 use serde_json::{Value, json};
@@ -63,7 +64,9 @@ fn talk(
     let stop = output.host().map(|host| host.stop.clone()).unwrap_or_default();
     let mut chat = Chat::new(args, running, output, stop);
     if running.template.is_none() {
-        output.note("note: the model has no chat template: what you write is gone on with as it stands");
+        output.note(
+            "note: the model has no chat template: what you write is gone on with as it stands",
+        );
     }
     let code = match &args.prompt {
         Some(prompt) => chat.answer(prompt)?,
@@ -132,7 +135,9 @@ impl<'a> Chat<'a> {
             };
             match self.hear(submission)? {
                 Some(answer) => break answer,
-                None => self.output.note("note: the context is full: the oldest question and its answer are left out"),
+                None => self.output.note(
+                    "note: the context is full: the oldest question and its answer are left out",
+                ),
             }
         };
         self.say("\n")?;
@@ -239,46 +244,4 @@ impl<'a> Chat<'a> {
 
 fn message(role: &str, text: &str) -> Value {
     json!({ "role": role, "content": text })
-}
-
-/// Today's date in UTC.
-fn today() -> Today {
-    let days = crate::commands::serve::options::unix_seconds() / 86_400;
-    civil(days)
-}
-
-/// The date so many days after 1970-01-01, in years that begin with March so that a leap day comes last.
-fn civil(days: u64) -> Today {
-    // Days since 0000-03-01; 400 years have 146,097.
-    let days = days + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let of_year = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let of_month = of_year - (153 * month + 2) / 5 + 1;
-    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    let year = era * 400 + year + next;
-    Today {
-        year: u16::try_from(year).unwrap_or(u16::MAX),
-        month: u8::try_from(month).unwrap_or(1),
-        day: u8::try_from(of_month).unwrap_or(1),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn days_are_dates() {
-        for (days, year, month, day) in [
-            (0, 1970, 1, 1),
-            (59, 1970, 3, 1),
-            (11_016, 2000, 2, 29),
-            (11_017, 2000, 3, 1),
-            (20_788, 2026, 12, 1),
-        ] {
-            assert_eq!(civil(days), Today { year, month, day }, "{days}");
-        }
-    }
 }

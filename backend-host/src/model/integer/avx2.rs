@@ -162,7 +162,8 @@ fn bytes<S: Scale, const K: usize, const T: usize>(
         let mut floats = [_mm256_setzero_ps(); T];
         for (b, block) in blocks.iter().enumerate() {
             for k in 0..K {
-                let (mut lows, mut highs) = ([_mm256_setzero_si256(); T], [_mm256_setzero_si256(); T]);
+                let (mut lows, mut highs) =
+                    ([_mm256_setzero_si256(); T], [_mm256_setzero_si256(); T]);
                 for i in k * 8 / K..(k + 1) * 8 / K {
                     let bytes = line(token, &block.lines[i], side);
                     let low = _mm256_and_si256(bytes, mask);

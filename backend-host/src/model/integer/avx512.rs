@@ -8,7 +8,7 @@ use fearless_simd::{Avx512, f32x16, prelude::*, u8x64, u16x16};
 use super::{
     super::{
         linear::Out,
-        panels::{Bytes, Line, Nibbles, Panels, Scale, Scales, ROWS},
+        panels::{Bytes, Line, Nibbles, Panels, ROWS, Scale, Scales},
     },
     HALF_START, Integers, SCALE, START, SUM, Sums, Words, word,
 };
