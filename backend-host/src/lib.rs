@@ -5,6 +5,7 @@
 //! touches memory of this process only.
 
 pub mod amdgpu;
+pub mod audit;
 mod broker;
 mod kernel;
 pub mod linux;
@@ -14,6 +15,7 @@ pub mod memory;
 pub mod model;
 pub mod nvidia_smi;
 mod pile;
+pub mod pressure;
 pub mod processes;
 mod purse;
 mod range;

@@ -1,7 +1,10 @@
 //! Linux: `/proc/meminfo`, control groups (v1 and v2, parents included), NUMA nodes, `/dev/shm`.
 
 use crate::memory::{Cgroup, CgroupVersion, HostError, HostMemory, NumaNode};
-use plimsoll_core::units::Bytes;
+use plimsoll_core::{
+    policy::plimsoll::{GroupRoom, HostReadings},
+    units::Bytes,
+};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -45,26 +48,62 @@ pub fn read(roots: &Roots) -> Result<HostMemory, HostError> {
     })
 }
 
-/// What a new process may still take, as [`HostMemory::headroom`] counts it: two small files and the
-/// group's, where [`read`] walks nodes and `/dev/shm` too. `None` when the kernel says neither.
+/// What can still be taken: the smaller of `MemAvailable` and what every group over this process leaves.
+/// Some small files, where [`read`] walks nodes and `/dev/shm` too. `None` when the kernel says neither.
 ///
 /// # Errors
 /// When `meminfo` cannot be read or is malformed.
 pub fn headroom(roots: &Roots) -> Result<Option<Bytes>, HostError> {
+    let group = group_room(roots).map(|group| group.room);
+    Ok(available(roots)?.into_iter().chain(group).min())
+}
+
+/// `MemAvailable`, where the kernel says it.
+///
+/// # Errors
+/// When `meminfo` cannot be read or is malformed.
+pub fn available(roots: &Roots) -> Result<Option<Bytes>, HostError> {
     let path = roots.proc.join("meminfo");
     let place = path.display().to_string();
     let text = fs::read_to_string(&path)
         .map_err(|error| HostError::Read { place: place.clone(), text: error.to_string() })?;
-    let host = HostMemory {
-        total: Bytes::ZERO,
-        free: None,
+    meminfo(&place, &text, "MemAvailable")
+}
+
+/// The group that leaves the least, of this process's own and all its parents: a parent with a larger limit
+/// may have less left, because of others in it. `None` when no group has a limit.
+#[must_use]
+pub fn group_room(roots: &Roots) -> Option<GroupRoom> {
+    let (files, mount, path) = own_group(roots)?;
+    let rooms = groups(files, &mount, &path).into_iter().filter_map(|group| {
+        let limit = group.limit?;
+        let held = group.usage.saturating_sub(group.reclaimable);
+        Some(GroupRoom { path: group.path, limit, room: limit.saturating_sub(held) })
+    });
+    rooms.min_by_key(|group| group.room)
+}
+
+/// Readings for the memory plan of an engine in this process.
+///
+/// # Errors
+/// When `meminfo` or the process's own `status` cannot be read or is malformed.
+pub fn plan_readings(roots: &Roots) -> Result<HostReadings, HostError> {
+    let path = roots.proc.join("meminfo");
+    let place = path.display().to_string();
+    let text = fs::read_to_string(&path)
+        .map_err(|error| HostError::Read { place: place.clone(), text: error.to_string() })?;
+    let total = meminfo(&place, &text, "MemTotal")?.ok_or_else(|| missing(&place, "MemTotal"))?;
+    let own = own_memory(roots)?;
+    let maps = fs::read_to_string(roots.proc.join("sys/vm/max_map_count"));
+    Ok(HostReadings {
+        total,
         available: meminfo(&place, &text, "MemAvailable")?,
-        cgroup: cgroup(roots),
-        numa: Vec::new(),
-        shm_used: None,
-        metal_wired_limit: None,
-    };
-    Ok(host.headroom())
+        group: group_room(roots),
+        resident: own.resident,
+        anonymous: own.anonymous,
+        maps_max: maps.ok().and_then(|text| text.trim().parse().ok()),
+        system_page: Bytes(page_size::get() as u64),
+    })
 }
 
 /// Memory of this process.
@@ -74,6 +113,8 @@ pub struct OwnMemory {
     pub mapped: Bytes,
     /// Of them, what lies in RAM (`VmRSS`). The kernel counts it in batches: right to some hundred KiB.
     pub resident: Bytes,
+    /// Of that, what is in no file (`RssAnon`; all of it where the kernel does not tell).
+    pub anonymous: Bytes,
 }
 
 /// Reads this process's own memory from `/proc/self/status`.
@@ -86,7 +127,9 @@ pub fn own_memory(roots: &Roots) -> Result<OwnMemory, HostError> {
     let text = fs::read_to_string(&path)
         .map_err(|error| HostError::Read { place: place.clone(), text: error.to_string() })?;
     let value = |key| meminfo(&place, &text, key)?.ok_or_else(|| missing(&place, key));
-    Ok(OwnMemory { mapped: value("VmSize")?, resident: value("VmRSS")? })
+    let (mapped, resident) = (value("VmSize")?, value("VmRSS")?);
+    let anonymous = meminfo(&place, &text, "RssAnon")?.unwrap_or(resident);
+    Ok(OwnMemory { mapped, resident, anonymous })
 }
 
 fn missing(place: &str, key: &str) -> HostError {
@@ -126,21 +169,29 @@ pub fn meminfo(place: &str, text: &str, key: &str) -> Result<Option<Bytes>, Host
     Ok(None)
 }
 
-/// The tightest group over this process's group and its parents, of v2 when its hierarchy is there,
-/// else v1.
+/// The tightest group over this process's group and its parents.
 fn cgroup(roots: &Roots) -> Option<Cgroup> {
+    let (files, mount, path) = own_group(roots)?;
+    let groups = groups(files, &mount, &path);
+    let unlimited = groups.first().cloned();
+    let limited = groups.into_iter().filter(|g| g.limit.is_some()).min_by_key(|g| g.limit);
+    limited.or(unlimited)
+}
+
+/// Where this process stands: in v2 when its hierarchy is there, else in v1.
+fn own_group(roots: &Roots) -> Option<(&'static Files, PathBuf, String)> {
     let membership = fs::read_to_string(roots.proc.join("self/cgroup")).ok()?;
     let mount = roots.sys.join("fs/cgroup");
     if mount.join("cgroup.controllers").exists() {
         let path = membership.lines().find_map(|line| line.strip_prefix("0::"))?;
-        return tightest(&V2, &mount, path);
+        return Some((&V2, mount, path.to_owned()));
     }
     let path = membership.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
         let controllers = fields.next()?;
         controllers.split(',').any(|c| c == "memory").then(|| fields.next()).flatten()
     })?;
-    tightest(&V1, &mount.join("memory"), path)
+    Some((&V1, mount.join("memory"), path.to_owned()))
 }
 
 /// File names of a hierarchy.
@@ -151,13 +202,13 @@ struct Files {
     inactive: &'static str,
 }
 
-const V2: Files = Files {
+static V2: Files = Files {
     version: CgroupVersion::V2,
     limit: "memory.max",
     usage: "memory.current",
     inactive: "inactive_file",
 };
-const V1: Files = Files {
+static V1: Files = Files {
     version: CgroupVersion::V1,
     limit: "memory.limit_in_bytes",
     usage: "memory.usage_in_bytes",
@@ -167,7 +218,8 @@ const V1: Files = Files {
 /// No limit: v1 prints 2^63 rounded down to a page.
 const UNLIMITED: u64 = 1 << 62;
 
-fn tightest(files: &Files, mount: &Path, path: &str) -> Option<Cgroup> {
+/// A group and its parents, as far as they are to be seen.
+fn groups(files: &Files, mount: &Path, path: &str) -> Vec<Cgroup> {
     // In a container the path may be the host's: folders that are not there are passed over, and
     // the mount point itself (the container's own group) is always looked at.
     let mut groups = Vec::new();
@@ -176,13 +228,10 @@ fn tightest(files: &Files, mount: &Path, path: &str) -> Option<Cgroup> {
         groups.extend(group(files, mount, rest));
         match rest.rsplit_once('/') {
             Some((parent, _)) => rest = parent,
-            None if rest.is_empty() => break,
+            None if rest.is_empty() => return groups,
             None => rest = "",
         }
     }
-    let unlimited = groups.first().cloned();
-    let limited = groups.into_iter().filter(|g| g.limit.is_some()).min_by_key(|g| g.limit);
-    limited.or(unlimited)
 }
 
 fn group(files: &Files, mount: &Path, path: &str) -> Option<Cgroup> {

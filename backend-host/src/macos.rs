@@ -24,6 +24,28 @@ pub fn read() -> Result<HostMemory, HostError> {
     })
 }
 
+/// What of this process lies in RAM, by `ps`.
+///
+/// # Errors
+/// When `ps` does not say it.
+pub fn resident() -> Result<Bytes, HostError> {
+    let place = "ps -o rss=".to_owned();
+    let mut command = Command::new("ps");
+    command.args(["-o", "rss=", "-p"]).arg(std::process::id().to_string());
+    let output = command
+        .output()
+        .map_err(|error| HostError::Read { place: place.clone(), text: error.to_string() })?;
+    let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let kib: Result<u64, _> = text.parse();
+    kib.map(|kib| Bytes(kib.saturating_mul(1024))).map_err(|_| HostError::Form {
+        place,
+        line: 1,
+        key: "rss".to_owned(),
+        value: text,
+        expected: "a whole number of KiB",
+    })
+}
+
 fn number(name: &str) -> Result<u64, HostError> {
     let place = format!("sysctl -n {name}");
     let output = Command::new("sysctl").args(["-n", name]).output();

@@ -25,6 +25,12 @@ impl Bytes {
     /// Zero bytes.
     pub const ZERO: Self = Self(0);
 
+    /// `n` binary kibibytes.
+    #[must_use]
+    pub const fn kib(n: u64) -> Self {
+        Self(n * KIB)
+    }
+
     /// `n` binary mebibytes.
     #[must_use]
     pub const fn mib(n: u64) -> Self {

@@ -1,70 +1,112 @@
-//! What the engine will hold.
+//! The memory plan of a server on this host: the machine's readings and the model's sizes, put to
+//! [`plimsoll_core::policy::plimsoll`].
 
-pub use plimsoll_backend_host::model::KvFormat;
-use plimsoll_backend_host::read_host;
+use std::{convert::Infallible, thread::available_parallelism};
+
+use plimsoll_backend_host::{
+    HostError,
+    model::{LoadError, ModelMemory, ModelOptions, kept_bytes},
+    pressure::plan_readings,
+};
 use plimsoll_checkpoint::Checkpoint;
 use plimsoll_core::{
-    tape::own::{ArenaPlan, StepLimits, Workspace, tape},
+    policy::plimsoll::{
+        Budgets, CellError, Engine, KvCell, Plan, PlanArgs, Refusal, Settings, plan,
+    },
     units::Bytes,
 };
 
 use crate::start::{Ask, DEFAULT_CONTEXT};
 
+/// Threads beside the model's: the engine's, that of HTTP, those that tokenize.
+const OTHER_THREADS: u64 = 4;
+/// What a tokenizer's caches may grow by, for each token of its vocabulary.
+const CACHE_OF_TOKEN: u64 = 512;
+
 /// Why there is no plan.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct PlanError(pub String);
-
-/// A plan.
-#[derive(Clone, Debug)]
-pub struct PlannedMemory {
-    /// By account; they add up to the limit.
-    pub rows: Vec<(String, Bytes)>,
-    /// Pages of the pool.
-    pub pool_pages: u64,
-    /// As planned.
-    pub chunked_prefill_size: u64,
-    /// As planned.
-    pub max_running_requests: u64,
-    /// As planned.
-    pub context_length: u64,
-    /// Of the model.
-    pub threads: usize,
-    /// The largest step.
-    pub limits: StepLimits,
+pub enum PlanError {
+    /// The machine cannot be read.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// It does not fit.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// No such page.
+    #[error(transparent)]
+    Cell(#[from] CellError),
+    /// What loading would refuse.
+    #[error(transparent)]
+    Load(#[from] LoadError<Infallible>),
+    /// A mistake of the checkpoint.
+    #[error("the size of the weights cannot be told")]
+    Weights,
 }
 
-/// Plans.
+/// A plan, and the options that load a model by it.
+#[derive(Clone, Debug)]
+pub struct PlannedMemory {
+    /// The plan.
+    pub plan: Plan,
+    /// For the model.
+    pub options: ModelOptions,
+}
+
+/// Plans. Nothing is taken.
 pub(crate) fn memory(ask: &Ask, checkpoint: &Checkpoint) -> Result<PlannedMemory, PlanError> {
-    let wrong = |error: String| PlanError(error);
-    let shape = &checkpoint.shape;
-    let context_length = ask.context_length.unwrap_or(DEFAULT_CONTEXT).min(shape.context);
-    let limits = StepLimits {
-        tokens: ask.chunked_prefill_size + ask.max_running_requests,
-        outputs: ask.max_running_requests,
+    let (readings, shape) = (plan_readings()?, &checkpoint.shape);
+    let context = ask.context_length.unwrap_or(DEFAULT_CONTEXT.min(shape.context));
+    let args = PlanArgs {
+        memory_limit: ask.memory_limit,
+        mem_margin: ask.margin,
+        max_running_requests: Some(ask.max_running_requests),
+        chunked_prefill_size: Some(ask.chunked_prefill_size),
+        context_length: Some(context),
+        max_total_tokens: Some(ask.max_total_tokens.unwrap_or_else(|| useful(ask, context))),
+        prompt_logprobs: false,
     };
-    let host = read_host().map_err(|error| wrong(error.to_string()))?;
-    let room = host.headroom().unwrap_or(host.total);
-    let limit = ask.memory_limit.unwrap_or(room).min(room);
-    let own = tape(shape, Workspace::None).map_err(|error| wrong(error.to_string()))?;
-    let arena = ArenaPlan::new(&own, limits).map_err(|error| wrong(error.to_string()))?.total;
-    let weights = Bytes(checkpoint.weights.stored_bytes());
-    let cell = shape.kv_width() * 2 * shape.layers.len() as u64 * ask.kv.bytes();
-    let page = (cell * ask.page_size).next_multiple_of(4096);
-    let margin = ask.margin.unwrap_or(Bytes::mib(256));
-    let left = limit.0.saturating_sub(weights.0 + arena.0 + margin.0) / page;
-    let wanted = ask.max_total_tokens.unwrap_or(ask.max_running_requests * context_length);
-    let pool_pages = left.min(wanted.div_ceil(ask.page_size));
-    let pool = Bytes(pool_pages * page);
-    let rows = [("weights", weights), ("arena", arena), ("kv_pool", pool), ("margin", margin)];
-    let threads = ask.threads.unwrap_or(2);
-    Ok(PlannedMemory {
-        rows: rows.map(|(name, bytes)| (name.to_owned(), bytes)).to_vec(),
-        pool_pages,
-        chunked_prefill_size: ask.chunked_prefill_size,
-        max_running_requests: ask.max_running_requests,
-        context_length,
+    let settings = Settings::new(&args, shape)?;
+    let threads = ask.threads.unwrap_or_else(cores);
+    let mut options = ModelOptions {
         threads,
-        limits,
-    })
+        limits: settings.limits,
+        pages: 1,
+        page_tokens: ask.page_size as usize,
+        context,
+        keep: ask.keep,
+        kv: ask.kv,
+    };
+    let scratch = Bytes(ModelMemory::planned(shape, &options)?.scratch);
+    let stored = |id| checkpoint.weights.encoding(id);
+    let weights = kept_bytes(shape, ask.keep, stored).map(Bytes).ok_or(PlanError::Weights)?;
+    let engine = Engine {
+        shape,
+        cell: KvCell::new(shape, ask.kv, ask.page_size)?,
+        weights,
+        workspace: ask.keep.workspace(),
+        scratch,
+        threads: threads as u64 + OTHER_THREADS,
+        budgets: budgets(checkpoint),
+    };
+    let plan = plan(&readings, &args, &engine)?;
+    options.pages = plan.pages as usize;
+    Ok(PlannedMemory { plan, options })
+}
+
+/// Tokens of a pool in which every running request fits whole, and as many again for prefixes. More is of no
+/// use, and is left to the machine.
+fn useful(ask: &Ask, context: u64) -> u64 {
+    let page = ask.page_size.max(1);
+    let request = context.next_multiple_of(page).saturating_add(page);
+    request.saturating_mul(ask.max_running_requests).saturating_mul(2)
+}
+
+fn cores() -> usize {
+    available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// The tokenizer is there already: what it takes is part of what the process holds, and only its caches grow.
+fn budgets(checkpoint: &Checkpoint) -> Budgets {
+    let tokens = checkpoint.tokenizer.size() as u64;
+    Budgets { tokenizer: Bytes(tokens * CACHE_OF_TOKEN), ..Budgets::default() }
 }

@@ -7,11 +7,16 @@ use std::{
     time::Duration,
 };
 
-use plimsoll_backend_host::model::{HostModel, Keep, LoadError, ModelOptions};
+use plimsoll_backend_host::{
+    audit::Audit,
+    model::{HostModel, Keep, LoadError},
+    pressure::{Pressure as HostPressure, plan_readings},
+};
 use plimsoll_checkpoint::{ChatTemplate, Checkpoint, CheckpointError, Tokenizer};
 use plimsoll_core::{
     decision::DecisionSink,
     engine::{live::LiveSettings, serving::Watcher},
+    policy::plimsoll::{KvFormat, Lending, Move, Part, Plan, PlanRow, PoolPages},
     sched::sglang::QueuePolicy,
     units::Bytes,
 };
@@ -20,7 +25,7 @@ use crate::engine::{
     Engine, EngineError, EngineInfo, Loaded, MemoryRow, Phase, Pressure, Totals, channel, run,
 };
 
-pub use crate::plan::{KvFormat, PlanError, PlannedMemory};
+pub use crate::plan::{PlanError, PlannedMemory};
 
 /// What is asked of a server; `None` is the engine's own choice.
 #[derive(Clone, Debug)]
@@ -86,7 +91,6 @@ pub enum StartError {
 #[derive(Debug)]
 pub struct Planned {
     checkpoint: Checkpoint,
-    options: ModelOptions,
     /// How its scheduler will be set.
     pub settings: LiveSettings,
     /// What it will hold.
@@ -103,29 +107,21 @@ pub struct Planned {
 pub fn plan(ask: Ask) -> Result<Planned, StartError> {
     let checkpoint = Checkpoint::open(&ask.path)?;
     let memory = crate::plan::memory(&ask, &checkpoint)?;
+    let (plan, formed) = (&memory.plan, memory.plan.settings);
     let settings = LiveSettings {
-        pool_pages: memory.pool_pages,
+        pool_pages: plan.pages,
         page_size: ask.page_size,
-        chunked_prefill_size: memory.chunked_prefill_size,
-        max_running_requests: memory.max_running_requests,
+        chunked_prefill_size: formed.chunked_prefill_size,
+        max_running_requests: formed.max_running_requests,
         max_queued_requests: ask.max_queued_requests,
-        context_length: memory.context_length,
+        context_length: formed.context_length,
         policy: ask.policy,
         conservativeness: ask.conservativeness,
         by_priority: ask.by_priority,
         prefix_cache: ask.prefix_cache,
     };
-    let options = ModelOptions {
-        threads: memory.threads,
-        limits: memory.limits,
-        pages: memory.pool_pages as usize,
-        page_tokens: ask.page_size as usize,
-        context: memory.context_length,
-        keep: ask.keep,
-        kv: ask.kv,
-    };
     let name = ask.name.clone().unwrap_or_else(|| name_of(&ask.path));
-    Ok(Planned { checkpoint, options, settings, memory, name, ask })
+    Ok(Planned { checkpoint, settings, memory, name, ask })
 }
 
 /// The last part of a path, without what says that it is a GGUF file.
@@ -149,6 +145,35 @@ pub enum LifeError {
     Engine(#[from] EngineError),
 }
 
+/// Looks at the machine's memory and says how many pages are to be lent.
+struct Watch {
+    pressure: HostPressure,
+    lending: Lending,
+    pages: u64,
+    /// Pages that stay, whatever the machine says.
+    kept: u64,
+}
+
+/// How often memory is looked at.
+const EVERY: Duration = Duration::from_millis(100);
+
+impl Pressure for Watch {
+    fn every(&self) -> Duration {
+        EVERY
+    }
+
+    fn target(&mut self, lent: u64) -> u64 {
+        // A reading that fails says nothing.
+        let Ok(room) = self.pressure.room() else { return lent };
+        let spare = self.pages.saturating_sub(self.kept).saturating_sub(lent);
+        match self.lending.decide(room, PoolPages { spare, lent }) {
+            Move::Stay => lent,
+            Move::Give(pages) => lent.saturating_add(pages),
+            Move::Take(pages) => lent.saturating_sub(pages),
+        }
+    }
+}
+
 impl Planned {
     /// Name under which the model is served.
     #[must_use]
@@ -159,7 +184,15 @@ impl Planned {
     /// Who watches the machine's memory, where pages may be lent.
     #[must_use]
     pub fn pressure(&self) -> Option<Box<dyn Pressure>> {
-        None
+        let plan = &self.memory.plan;
+        let one = plan.settings.chunked_prefill_size.min(plan.settings.context_length);
+        let watch = Watch {
+            pressure: HostPressure::new(self.ask.memory_limit),
+            lending: Lending { margin: plan.of(Part::Margin), page: plan.page },
+            pages: plan.pages,
+            kept: (plan.cell.pages_for(one) + 1).min(plan.pages),
+        };
+        self.ask.lend.then(|| Box::new(watch) as Box<dyn Pressure>)
     }
 
     /// Takes the memory, reads the weights, proves the plan and serves, all on a thread of its own. `sink` keeps
@@ -179,7 +212,8 @@ impl Planned {
         W: Watcher + Send + 'static,
     {
         let info = self.info();
-        let Self { checkpoint, options, settings, .. } = self;
+        let Self { checkpoint, settings, memory, .. } = self;
+        let options = memory.options;
         let Checkpoint { shape, mut weights, tokenizer, template, eos } = checkpoint;
         let tokenizer = Arc::new(tokenizer);
         let (engine, end) = channel(info);
@@ -192,7 +226,7 @@ impl Planned {
                     return (Err(error.into()), sink, watcher);
                 }
             };
-            end.set(|status| status.held = held(&model));
+            end.set(|status| status.held = held(&memory.plan, &model));
             let mut loaded = Loaded { model, tokenizer: ours, eos, settings, pressure };
             let result = run(&end, &mut loaded, &mut sink, &mut watcher);
             (result.map_err(LifeError::from), sink, watcher)
@@ -204,8 +238,7 @@ impl Planned {
 
     fn info(&self) -> EngineInfo {
         let Self { settings, memory, name, ask, .. } = self;
-        let row =
-            |(name, planned): &(String, Bytes)| MemoryRow { name: name.clone(), bytes: *planned };
+        let row = |row: &PlanRow| MemoryRow { name: row.part.name().to_owned(), bytes: row.bytes };
         EngineInfo {
             model: name.clone(),
             path: ask.path.display().to_string(),
@@ -217,21 +250,20 @@ impl Planned {
             max_queued_requests: settings.max_queued_requests,
             chunked_prefill_size: settings.chunked_prefill_size,
             precision: format!("weights {:?}, KV {}", ask.keep, ask.kv.name()),
-            memory: memory.rows.iter().map(row).collect(),
+            memory: memory.plan.rows.iter().map(row).collect(),
         }
     }
 }
 
-/// What the parts of a loaded model hold, by the names of the plan.
-fn held(model: &HostModel) -> Vec<MemoryRow> {
-    let held = model.memory();
-    let rows = [
-        ("weights", held.weights),
-        ("rope", held.rope),
-        ("arena", held.arena),
-        ("kv_pool", held.kv),
-    ];
-    rows.map(|(name, bytes)| MemoryRow { name: name.to_owned(), bytes: Bytes(bytes) }).to_vec()
+/// What the parts of a loaded model hold, by the names of the plan, and the process as a whole.
+fn held(plan: &Plan, model: &HostModel) -> Vec<MemoryRow> {
+    let row = |name: &str, bytes| MemoryRow { name: name.to_owned(), bytes };
+    // A system that does not say what the process holds is a row less.
+    let resident = plan_readings().map(|now| now.resident).unwrap_or_default();
+    let audit = Audit::new(plan, &model.memory(), resident);
+    let parts = audit.rows.iter().filter_map(|part| Some(row(part.part.name(), part.held?)));
+    let whole = [("resident", audit.resident), ("beyond_plan", audit.beyond())];
+    parts.chain(whole.map(|(name, bytes)| row(name, bytes))).collect()
 }
 
 /// An engine that is loading or serving.

@@ -24,11 +24,14 @@ pub enum Keep {
     Int8,
 }
 
-/// What a projection needs beside its output.
-pub(super) const fn workspace(keep: Keep) -> Workspace {
-    match keep {
-        Keep::Int8 => Workspace::Input { of: BLOCK as u64, values: WORDS as u64 },
-        Keep::AsStored | Keep::F32 | Keep::Bf16 => Workspace::None,
+impl Keep {
+    /// What a projection needs beside its output.
+    #[must_use]
+    pub const fn workspace(self) -> Workspace {
+        match self {
+            Self::Int8 => Workspace::Input { of: BLOCK as u64, values: WORDS as u64 },
+            Self::AsStored | Self::F32 | Self::Bf16 => Workspace::None,
+        }
     }
 }
 

@@ -270,10 +270,6 @@ pub(super) struct HeadKv<'a> {
 }
 
 impl<'a> HeadKv<'a> {
-    pub(super) const fn format(self) -> KvFormat {
-        self.pool.cell.format
-    }
-
     pub(super) const fn page_tokens(self) -> usize {
         self.pool.cell.page_tokens as usize
     }

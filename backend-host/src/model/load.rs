@@ -1,20 +1,23 @@
 //! Loading: everything that a model will ever hold is taken here, before its first step.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, convert::Infallible};
 
 use fearless_simd::Level;
 use plimsoll_core::{
+    model::encoding::Encoding,
     policy::plimsoll::{CellError, KvCell, KvFormat},
     tape::own::{
-        self, ArenaPlan, DecoderShape, Op, OwnTape, PlanError, ShapeError, StepLimits, WeightId,
-        WeightSource,
+        self, ArenaPlan, DecoderShape, Op, OwnTape, PlanError, Role, ShapeError, StepLimits,
+        WeightId, WeightSource,
     },
 };
 
 use super::{
-    held::{Held, Keep, workspace},
-    kv::{KvPool, PoolError},
+    attention::Scratch,
+    held::{Held, Keep},
+    kv::{KvPool, PoolError, system_page},
     linear::Processor,
+    panels::Panels,
     step::{Body, Rope, Rows},
 };
 
@@ -90,8 +93,79 @@ pub struct ModelMemory {
     pub rope: u64,
     /// Arena of activations.
     pub arena: u64,
+    /// Spans of attention that are not merged yet, and the rows of a step.
+    pub scratch: u64,
     /// Pages of the KV pool that are not lent.
     pub kv: u64,
+}
+
+impl ModelMemory {
+    /// What a model will hold beside its weights, which are zero here: those depend on its files
+    /// ([`kept_bytes`]).
+    ///
+    /// # Errors
+    /// [`LoadError`]: what [`HostModel::load`] refuses before it reads a weight.
+    pub fn planned(
+        shape: &DecoderShape,
+        options: &ModelOptions,
+    ) -> Result<Self, LoadError<Infallible>> {
+        check(shape, options)?;
+        let cell = KvCell::new(shape, options.kv, options.page_tokens as u64)?;
+        let tape = own::tape(shape, options.keep.workspace())?;
+        let plan = ArenaPlan::new(&tape, options.limits)?;
+        let (tokens, threads) = (options.limits.tokens as usize, options.threads);
+        let scratch = Scratch::planned(shape, tokens, threads) + Rows::planned(options.limits);
+        let kv = cell.page_bytes(system_page()).0 * options.pages as u64;
+        Ok(Self {
+            weights: 0,
+            rope: Rope::planned(shape.rope.len(), options.context),
+            arena: plan.total.0 + own::ALIGNMENT.0,
+            scratch,
+            kv,
+        })
+    }
+}
+
+/// Bytes of a model's weights as they are kept, by the storage of each; `None` when one has no storage or no
+/// whole rows of it.
+#[must_use]
+pub fn kept_bytes(
+    shape: &DecoderShape,
+    keep: Keep,
+    encoding: impl Fn(WeightId) -> Option<Encoding>,
+) -> Option<u64> {
+    shape.weights().try_fold(0_u64, |sum, id| {
+        let (extent, stored) = (shape.extent(id)?, encoding(id)?);
+        let packed = Panels::planned(stored, extent.rows, extent.columns);
+        if let Some(packed) = packed.filter(|_| keep == Keep::Int8 && is_matrix(id.role)) {
+            return sum.checked_add(packed);
+        }
+        let kept = match (is_matrix(id.role), keep, stored) {
+            (false, ..) | (_, Keep::F32, _) | (_, Keep::AsStored | Keep::Int8, Encoding::F16) => {
+                Encoding::F32
+            }
+            (_, Keep::Bf16, _) => Encoding::Bf16,
+            (_, Keep::AsStored | Keep::Int8, stored) => stored,
+        };
+        let row = kept.row_bytes(extent.columns as usize)? as u64;
+        sum.checked_add(row.checked_mul(extent.rows)?)
+    })
+}
+
+/// Matrices are kept as asked; all else is a vector of float32.
+const fn is_matrix(role: Role) -> bool {
+    matches!(
+        role,
+        Role::Embedding
+            | Role::Head
+            | Role::Query
+            | Role::Key
+            | Role::Value
+            | Role::Output
+            | Role::Gate
+            | Role::Up
+            | Role::Down
+    )
 }
 
 /// A dense decoder, loaded.
@@ -113,7 +187,7 @@ impl HostModel {
     ) -> Result<Self, LoadError<S::Error>> {
         check(shape, options)?;
         let cell = KvCell::new(shape, options.kv, options.page_tokens as u64)?;
-        let tape = own::tape(shape, workspace(options.keep))?;
+        let tape = own::tape(shape, options.keep.workspace())?;
         let plan = ArenaPlan::new(&tape, options.limits)?;
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(options.threads)
@@ -126,6 +200,7 @@ impl HostModel {
         let (matrices, vectors) = weights(shape, source, &tape, options.keep)?;
         let body = Body {
             kv: KvPool::new(cell, options.pages)?,
+            scratch: Scratch::new(shape, options.limits.tokens as usize, options.threads),
             rope: Rope::new(&shape.rope, options.context as usize),
             rows: Rows::new(options.limits),
             arena: Arena::new(plan.total.0),
@@ -148,6 +223,7 @@ impl HostModel {
             weights: body.matrices.values().map(Held::bytes).chain(vectors).sum(),
             rope: body.rope.bytes(),
             arena: body.arena.values.len() as u64 * 4,
+            scratch: body.scratch.bytes() + body.rows.bytes(),
             kv: body.kv.bytes(),
         }
     }

@@ -15,13 +15,14 @@ mod load;
 mod page;
 mod panels;
 mod sample;
+mod span;
 mod step;
 mod vector;
 
 pub use generate::{GenerateError, Generated, Generator};
 pub use held::Keep;
 pub use kv::{KvPool, PoolError, system_page};
-pub use load::{HostModel, LoadError, ModelMemory, ModelOptions};
+pub use load::{HostModel, LoadError, ModelMemory, ModelOptions, kept_bytes};
 pub use plimsoll_core::policy::plimsoll::KvFormat;
 pub use sample::{Logprob, Sampled, Sampler, Sampling, SamplingError};
 pub use step::{Logits, Outputs, Sequence, StepError};

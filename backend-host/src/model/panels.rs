@@ -118,6 +118,19 @@ impl Panels {
         })
     }
 
+    /// Bytes of the blocks of a matrix; `None` for encodings without.
+    pub(super) const fn planned(encoding: Encoding, rows: u64, columns: u64) -> Option<u64> {
+        let block = match encoding {
+            Encoding::Q4_0 | Encoding::Q4K => size_of::<Nibbles<f32>>(),
+            Encoding::Q4_1 => size_of::<Nibbles<u16>>(),
+            Encoding::Q8_0 => size_of::<Bytes<u16, 1>>(),
+            Encoding::Q6K => size_of::<Bytes<f32, 2>>(),
+            Encoding::F32 | Encoding::F16 | Encoding::Bf16 => return None,
+        };
+        let blocks = rows.div_ceil(ROWS as u64).saturating_mul(columns / BLOCK as u64);
+        Some(blocks.saturating_mul(block as u64))
+    }
+
     /// Bytes of its blocks.
     pub(super) fn bytes(&self) -> usize {
         match self {

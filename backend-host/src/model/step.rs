@@ -2,20 +2,16 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-use plimsoll_core::{
-    policy::plimsoll::KvFormat,
-    tape::own::{
-        ArenaPlan, BufferId, DecoderShape, Effect, Op, OwnTape, Role, StepLimits, StepSize,
-        WeightId,
-    },
+use plimsoll_core::tape::own::{
+    ArenaPlan, BufferId, DecoderShape, Effect, Op, OwnTape, Role, StepLimits, StepSize, WeightId,
 };
 use rayon::prelude::*;
 
 use super::{
-    attention::{Past, attend},
+    attention::{Attend, Scratch},
     dot::vectors,
     held::Held,
-    kv::{Brain, Half, KvPool},
+    kv::KvPool,
     linear::{Part, Parts, Processor, linear},
     load::{Arena, HostModel},
     vector::{norm, norm_in_place, rotate, swiglu},
@@ -121,10 +117,10 @@ impl HostModel {
 
 /// One new token.
 #[derive(Clone, Copy, Debug)]
-struct Row {
-    token: u32,
-    position: u32,
-    sequence: u32,
+pub(super) struct Row {
+    pub(super) token: u32,
+    pub(super) position: u32,
+    pub(super) sequence: u32,
 }
 
 /// The rows of the step; their room is taken once.
@@ -140,6 +136,14 @@ impl Rows {
             rows: Vec::with_capacity(limits.tokens as usize),
             outputs: Vec::with_capacity(limits.outputs as usize),
         }
+    }
+
+    pub(super) const fn planned(limits: StepLimits) -> u64 {
+        limits.tokens * size_of::<Row>() as u64 + limits.outputs * 4
+    }
+
+    pub(super) const fn bytes(&self) -> u64 {
+        (self.rows.capacity() * size_of::<Row>() + self.outputs.capacity() * 4) as u64
     }
 
     fn size(&self) -> StepSize {
@@ -161,6 +165,10 @@ impl Rope {
         let angles = (0..positions).flat_map(|p| turns.iter().map(move |turn| p as f64 * turn));
         let (cos, sin) = angles.map(|a| (libm::cos(a) as f32, libm::sin(a) as f32)).unzip();
         Self { half: turns.len(), cos, sin }
+    }
+
+    pub(super) fn planned(turns: usize, positions: u64) -> u64 {
+        turns as u64 * positions * 8
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -188,6 +196,7 @@ pub(super) struct Body {
     pub(super) rope: Rope,
     pub(super) arena: Arena,
     pub(super) kv: KvPool,
+    pub(super) scratch: Scratch,
     pub(super) rows: Rows,
     pub(super) processor: Processor,
 }
@@ -210,6 +219,7 @@ impl Body {
         if tokens == 0 || !self.plan.covers(StepSize { tokens, outputs }) {
             return Err(StepError::TooLarge { tokens, outputs, limits: self.plan.limits });
         }
+        self.scratch.lay_out(sequences);
         self.rows.rows.clear();
         self.rows.outputs.clear();
         for (index, sequence) in sequences.iter().enumerate() {
@@ -253,7 +263,7 @@ impl Body {
     }
 
     fn run(&mut self, sequences: &[Sequence<'_>]) -> Result<(), StepError> {
-        let Self { tape, arena, kv, .. } = self;
+        let Self { tape, arena, kv, scratch, .. } = self;
         let model = Run {
             shape: &self.shape,
             matrices: &self.matrices,
@@ -265,7 +275,7 @@ impl Body {
         };
         let values = arena.values();
         for op in &tape.ops {
-            model.op(op, values, kv, sequences)?;
+            model.op(op, values, (kv, scratch), sequences)?;
         }
         Ok(())
     }
@@ -347,7 +357,7 @@ impl<'a> Run<'a> {
         self,
         op: &Op,
         values: &mut [f32],
-        kv: &mut KvPool,
+        (kv, scratch): (&mut KvPool, &mut Scratch),
         sequences: &[Sequence<'_>],
     ) -> Result<(), StepError> {
         match op {
@@ -371,7 +381,7 @@ impl<'a> Run<'a> {
             }
             Op::StoreKv { layer, from } => self.store(values, kv, *layer, *from, sequences),
             Op::Attend { layer, from, to, window } => {
-                self.attend(values, kv, (*layer, *window), [*from, *to], sequences)
+                self.attend(values, (kv, scratch), (*layer, *window), [*from, *to], sequences)
             }
             Op::SwiGlu { from, to } => self.swiglu(values, [*from, *to]),
             Op::Gather { from, to } => self.gather(values, [*from, *to]),
@@ -484,38 +494,24 @@ impl<'a> Run<'a> {
     fn attend(
         self,
         values: &mut [f32],
-        kv: &KvPool,
+        (kv, scratch): (&KvPool, &mut Scratch),
         (layer, window): (u32, Option<u64>),
         ids: [BufferId; 2],
         sequences: &[Sequence<'_>],
     ) -> Result<(), StepError> {
-        let head_dim = self.shape.head_dim as usize;
-        let kv_heads = self.shape.kv_heads as usize;
-        let width = self.shape.q_heads as usize / kv_heads * head_dim;
-        let scale = 1.0 / (head_dim as f32).sqrt();
         let row_width = self.places.width(ids[0]);
-        let arch = self.processor.arch;
         let [from, to] = self.places.some(values, ids)?;
-        let from: &[f32] = from;
-        to.par_chunks_mut(width).enumerate().for_each(|(i, out)| {
-            let (row, head) = (i / kv_heads, i % kv_heads);
-            let Row { position, sequence, .. } = self.rows.rows[row];
-            let table = sequences.get(sequence as usize).map_or(&[][..], |s| s.table);
-            let end = position as usize + 1;
-            let first = window.map_or(0, |w| end.saturating_sub(w as usize));
-            let kv = kv.head(layer as usize, head);
-            let past = Past { kv, table, seen: (first, end), head_dim, scale };
-            let queries = &from[row * row_width + head * width..][..width];
-            vectors(
-                arch,
-                #[inline(always)]
-                || match past.kv.format() {
-                    KvFormat::F32 => attend::<f32>(past, queries, out),
-                    KvFormat::F16 => attend::<Half>(past, queries, out),
-                    KvFormat::Bf16 => attend::<Brain>(past, queries, out),
-                },
-            );
-        });
+        let attend = Attend {
+            kv,
+            layer: layer as usize,
+            window: window.map(|window| window as usize),
+            shape: self.shape,
+            processor: self.processor,
+            rows: &self.rows.rows,
+            sequences,
+            from: (from, row_width),
+        };
+        attend.run(scratch, to);
         Ok(())
     }
 

@@ -12,6 +12,7 @@ use options::ServeArgs;
 use plimsoll_core::{
     decision::{DecisionSink, Record},
     engine::serving::Unwatched,
+    policy::plimsoll::PlanRow,
     units::group_thousands,
 };
 use plimsoll_replay::{
@@ -115,9 +116,11 @@ fn log(args: &ServeArgs, planned: &Planned) -> Result<Log, Failure> {
         ("model", FieldValue::from(planned.name().to_owned())),
     ];
     let mut recorder = Recorder::new(file, &live::header(&about)).map_err(|error| wrong(&error))?;
-    let rows = planned.memory.rows.iter();
-    let rows: Vec<PlannedRow> =
-        rows.map(|(name, bytes)| PlannedRow { account: name.clone(), bytes: *bytes }).collect();
+    let row = |row: &PlanRow| PlannedRow {
+        account: row.part.account().name().to_owned(),
+        bytes: row.bytes,
+    };
+    let rows: Vec<PlannedRow> = planned.memory.plan.rows.iter().map(row).collect();
     live::begin(&planned.settings, &rows, &mut recorder);
     Ok(Log(Some(recorder)))
 }

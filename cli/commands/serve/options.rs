@@ -2,8 +2,11 @@
 
 use crate::{args::parse_bytes, exit::Failure};
 use clap::{Args, ValueEnum};
-use plimsoll_core::{engine::live::LiveSettings, sched::sglang::QueuePolicy, units::Bytes};
-use plimsoll_server::{plan::KvFormat, start::Ask};
+use plimsoll_core::{
+    engine::live::LiveSettings, policy::plimsoll::KvFormat, sched::sglang::QueuePolicy,
+    units::Bytes,
+};
+use plimsoll_server::start::Ask;
 use std::{
     net::IpAddr,
     path::PathBuf,
@@ -32,6 +35,9 @@ pub enum Precision {
     /// Kept as bfloat16, float32 arithmetic.
     #[value(name = "bfloat16")]
     Bf16,
+    /// Quantised weights as stored, what they multiply rounded to 8 bits: the fastest, of llama.cpp's accuracy.
+    #[value(name = "int8")]
+    Int8,
 }
 
 /// How keys and values are kept.
@@ -154,6 +160,7 @@ impl ModelArgs {
                 Precision::AsStored => plimsoll_backend_host::model::Keep::AsStored,
                 Precision::F32 => plimsoll_backend_host::model::Keep::F32,
                 Precision::Bf16 => plimsoll_backend_host::model::Keep::Bf16,
+                Precision::Int8 => plimsoll_backend_host::model::Keep::Int8,
             },
             threads: self.threads,
             lend: !self.no_lend,
