@@ -5,7 +5,6 @@ mod fold;
 mod load;
 mod local;
 pub mod options;
-mod record;
 mod remote;
 
 pub use drive::{Driven, Ending};
@@ -13,7 +12,7 @@ pub use drive::{Driven, Ending};
 use crate::{
     args::Format,
     commands::{
-        serve::options::ModelArgs,
+        serve::{options::ModelArgs, record::Log},
         watch::{
             self,
             client::{Client, Place},
@@ -39,7 +38,6 @@ use plimsoll_server::{
     engine::Totals,
     start::{Life, LifeError, Running, plan},
 };
-use record::Log;
 use remote::Remote;
 use std::future::Future;
 use tokio::runtime::Builder;

@@ -1,7 +1,10 @@
-//! The recording of an engine under load, where one is asked for.
+//! The recording of an engine, where one is asked for.
 
 use crate::{exit::Failure, output::Output};
-use plimsoll_core::decision::{DecisionSink, Record};
+use plimsoll_core::{
+    decision::{DecisionSink, Record},
+    policy::plimsoll::PlanRow,
+};
 use plimsoll_replay::{
     live::{self, PlannedRow, Recorder},
     record::FieldValue,
@@ -10,7 +13,6 @@ use plimsoll_replay::{
 use plimsoll_server::start::Planned;
 use std::{
     fs::File,
-    io::LineWriter,
     path::{Path, PathBuf},
 };
 
@@ -18,8 +20,8 @@ use std::{
 pub enum Log {
     /// Nothing.
     None,
-    /// A file, line by line: what stands in it is whole when the process is killed.
-    File(PathBuf, Recorder<LineWriter<File>>),
+    /// A file.
+    File(PathBuf, Recorder<File>),
 }
 
 impl DecisionSink for Log {
@@ -47,11 +49,13 @@ impl Log {
             ("backend", FieldValue::from("host".to_owned())),
             ("model", FieldValue::from(planned.name().to_owned())),
         ];
-        let recorder = Recorder::new(LineWriter::new(file), &live::header(&about));
+        let recorder = Recorder::new(file, &live::header(&about));
         let mut recorder = recorder.map_err(|error| wrong(&error))?;
-        let rows = planned.memory.rows.iter();
-        let rows: Vec<PlannedRow> =
-            rows.map(|(name, bytes)| PlannedRow { account: name.clone(), bytes: *bytes }).collect();
+        let row = |row: &PlanRow| PlannedRow {
+            account: row.part.account().name().to_owned(),
+            bytes: row.bytes,
+        };
+        let rows: Vec<PlannedRow> = planned.memory.plan.rows.iter().map(row).collect();
         live::begin(&planned.settings, &rows, &mut recorder);
         Ok(Self::File(path.to_owned(), recorder))
     }
