@@ -16,17 +16,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What the engine writes its log to.
-pub enum Log {
-    /// Nothing.
-    None,
-    /// A file.
-    File(PathBuf, Recorder<File>),
-}
+/// What the engine writes its log to, where it writes one.
+pub struct Log(Option<(PathBuf, Recorder<File>)>);
 
 impl DecisionSink for Log {
     fn record(&mut self, record: Record) {
-        if let Self::File(_, recorder) = self {
+        if let Some((_, recorder)) = &mut self.0 {
             recorder.record(record);
         }
     }
@@ -39,7 +34,7 @@ impl Log {
     ///
     /// The file cannot be written.
     pub fn begin(path: Option<&Path>, planned: &Planned) -> Result<Self, Failure> {
-        let Some(path) = path else { return Ok(Self::None) };
+        let Some(path) = path else { return Ok(Self(None)) };
         let wrong = |error: &dyn std::fmt::Display| {
             Failure::input(format!("cannot write {}: {error}", path.display()))
         };
@@ -57,12 +52,12 @@ impl Log {
         };
         let rows: Vec<PlannedRow> = planned.memory.plan.rows.iter().map(row).collect();
         live::begin(&planned.settings, &rows, &mut recorder);
-        Ok(Self::File(path.to_owned(), recorder))
+        Ok(Self(Some((path.to_owned(), recorder))))
     }
 
     /// Closes it; whether all of it was written.
     pub fn end(self, closing: Closing, output: &Output) -> bool {
-        let Self::File(path, recorder) = self else { return true };
+        let Some((path, recorder)) = self.0 else { return true };
         match recorder.finish(closing) {
             Ok(_) => {
                 output.note(&format!("recorded: plimsoll replay {}", path.display()));
