@@ -27,7 +27,7 @@ fi
 step "sglang.bench_serving"
 # The client alone: its package without the server's dependencies. Later releases import torch at the start.
 "$venv/bin/pip" install -q --no-deps 'sglang==0.4.6.post5'
-"$venv/bin/pip" install -q aiohttp numpy requests tqdm transformers pillow pybase64
+"$venv/bin/pip" install -q aiohttp numpy requests tqdm transformers pillow pybase64 ipython setproctitle
 for backend in sglang sglang-oai vllm; do
   "$venv/bin/python" -m sglang.bench_serving --backend "$backend" --base-url "$base" --model "$model" \
     --tokenizer "$tokenizer" --dataset-name random-ids --num-prompts 8 --random-input-len 32 \

@@ -17,7 +17,7 @@ expect "no such method" "$(status -X DELETE "$base/v1/completions")" 405
 expect "no JSON" "$(status "$base/v1/completions" -d '{')" 400
 body="{\"model\":\"$model\",\"prompt\":\"Once\",\"max_tokens\":3,\"stream\":true}"
 stream=$(curl -sN "$base/v1/completions" -H 'Content-Type: application/json' -d "$body")
-expect "a stream ends" "$(tail -n 2 <<<"$stream" | head -n 1)" "data: [DONE]"
+expect "a stream ends" "$(tail -n 1 <<<"$stream")" "data: [DONE]"
 count=$(curl -s "$base/tokenize" -d '{"prompt":"Once upon a time"}' | python3 -c 'import json,sys; print(json.load(sys.stdin)["count"] > 0)')
 expect "tokens are counted" "$count" True
 large=$(mktemp)

@@ -23,6 +23,8 @@ pub(crate) struct Shared {
     draining: AtomicBool,
     next: AtomicU64,
     streams: Arc<Semaphore>,
+    /// Places that are taken: the semaphore's own figure falls to 0 while it is waited for.
+    open: Arc<AtomicU64>,
     bodies: Semaphore,
     preparations: Arc<Semaphore>,
 }
@@ -31,8 +33,15 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 pub(crate) struct Admission {
     _room: OwnedSemaphorePermit,
+    open: Arc<AtomicU64>,
     /// Number of the request, from 0.
     pub(crate) number: u64,
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Shared {
@@ -46,6 +55,7 @@ impl Shared {
             draining: AtomicBool::new(false),
             next: AtomicU64::new(0),
             streams: Arc::new(size(options.max_streams)),
+            open: Arc::new(AtomicU64::new(0)),
             bodies: size(u32::try_from(kib).unwrap_or(u32::MAX >> 4)),
             preparations: Arc::new(size(options.preparations)),
             front,
@@ -65,13 +75,14 @@ impl Shared {
         }
         let room = Arc::clone(&self.streams).try_acquire_owned();
         let room = room.map_err(|_| ApiError::too_many(self.front.options.max_streams))?;
-        Ok(Admission { _room: room, number: self.next.fetch_add(1, Ordering::Relaxed) })
+        let open = Arc::clone(&self.open);
+        open.fetch_add(1, Ordering::Relaxed);
+        Ok(Admission { _room: room, open, number: self.next.fetch_add(1, Ordering::Relaxed) })
     }
 
     /// Requests that are being answered.
     pub(crate) fn open(&self) -> u64 {
-        let all = self.front.options.max_streams.max(1) as usize;
-        all.saturating_sub(self.streams.available_permits()) as u64
+        self.open.load(Ordering::Relaxed)
     }
 
     /// Takes no new requests from here on.
@@ -124,8 +135,14 @@ impl Shared {
 
     /// The date for templates.
     pub(crate) fn today(&self) -> Today {
-        self.front.options.today.unwrap_or_else(|| date(now() / 86_400))
+        self.front.options.today.unwrap_or_else(today)
     }
+}
+
+/// The date of this day, UTC.
+#[must_use]
+pub fn today() -> Today {
+    date(now() / 86_400)
 }
 
 /// Seconds since 1970.

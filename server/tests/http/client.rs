@@ -20,7 +20,7 @@ const TEMPLATE: &str = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% e
      {% if add_generation_prompt %}<assistant>{% endif %}";
 
 /// A front over a scripted engine.
-pub fn front(script: Script, options: FrontOptions) -> (Front, Arc<Mutex<Seen>>) {
+pub(crate) fn front(script: Script, options: FrontOptions) -> (Front, Arc<Mutex<Seen>>) {
     let (engine, seen) = start(script);
     let template = ChatTemplate::new(TEMPLATE, String::new(), String::new()).unwrap();
     let today = Some(Today { year: 2026, month: 11, day: 30 });
@@ -30,25 +30,25 @@ pub fn front(script: Script, options: FrontOptions) -> (Front, Arc<Mutex<Seen>>)
 }
 
 /// A server that stops with the test.
-pub struct Server {
-    pub address: SocketAddr,
-    pub seen: Arc<Mutex<Seen>>,
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    pub(crate) seen: Arc<Mutex<Seen>>,
     stop: Option<oneshot::Sender<()>>,
     at_once: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<Drained>>,
 }
 
 impl Server {
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::with(Script::default(), FrontOptions::default())
     }
 
-    pub fn with(script: Script, options: FrontOptions) -> Self {
+    pub(crate) fn with(script: Script, options: FrontOptions) -> Self {
         let (front, seen) = front(script, options);
         Self::of(front, seen)
     }
 
-    pub fn of(front: Front, seen: Arc<Mutex<Seen>>) -> Self {
+    pub(crate) fn of(front: Front, seen: Arc<Mutex<Seen>>) -> Self {
         let (stop, stopped) = oneshot::channel::<()>();
         let (at_once, ended) = oneshot::channel::<()>();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -67,42 +67,42 @@ impl Server {
     }
 
     /// The first signal.
-    pub fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         self.stop.take().unwrap().send(()).unwrap();
     }
 
     /// The second one.
-    pub fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.at_once.take().unwrap().send(()).unwrap();
     }
 
     /// How it ended.
-    pub fn join(&mut self) -> Drained {
+    pub(crate) fn join(&mut self) -> Drained {
         self.thread.take().unwrap().join().unwrap()
     }
 
     /// A whole exchange.
-    pub fn call(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> Reply {
+    pub(crate) fn call(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> Reply {
         let mut open = Open::new(self.address, method, path, headers, body);
         let body = open.rest();
         Reply { status: open.status, headers: open.headers, body }
     }
 
-    pub fn get(&self, path: &str) -> Reply {
+    pub(crate) fn get(&self, path: &str) -> Reply {
         self.call("GET", path, "", b"")
     }
 
-    pub fn post(&self, path: &str, body: &Value) -> Reply {
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Reply {
         self.call("POST", path, "", body.to_string().as_bytes())
     }
 
     /// A stream that is read as it comes.
-    pub fn open(&self, path: &str, body: &Value) -> Open {
+    pub(crate) fn open(&self, path: &str, body: &Value) -> Open {
         Open::new(self.address, "POST", path, "", body.to_string().as_bytes())
     }
 
     /// Waits until something is true of what the engine saw.
-    pub fn until(&self, what: &str, is: impl Fn(&Seen) -> bool) {
+    pub(crate) fn until(&self, what: &str, is: impl Fn(&Seen) -> bool) {
         let end = Instant::now() + Duration::from_secs(60);
         while !is(&self.seen.lock().unwrap()) {
             assert!(Instant::now() < end, "{what}: {:?}", self.seen.lock().unwrap());
@@ -113,23 +113,23 @@ impl Server {
 
 /// A response.
 #[derive(Debug)]
-pub struct Reply {
-    pub status: u16,
-    pub headers: Vec<(String, String)>,
-    pub body: String,
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: String,
 }
 
 impl Reply {
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("{e}: {}", self.body))
     }
 
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 
     /// Status and `error` of its body, whose form is checked.
-    pub fn error(&self) -> (u16, Value) {
+    pub(crate) fn error(&self) -> (u16, Value) {
         let mut page = self.json();
         let error = page["error"].take();
         assert!(error["message"].is_string() && error["type"].is_string(), "{error}");
@@ -138,7 +138,7 @@ impl Reply {
     }
 
     /// Data of the events, the closing `[DONE]` checked and left out.
-    pub fn events(&self) -> Vec<Value> {
+    pub(crate) fn events(&self) -> Vec<Value> {
         assert_eq!(self.header("content-type"), Some("text/event-stream"));
         let mut events: Vec<&str> = self.body.split_terminator("\n\n").collect();
         assert_eq!(events.pop(), Some("data: [DONE]"));
@@ -148,15 +148,32 @@ impl Reply {
 }
 
 /// A response that is being read.
-pub struct Open {
-    pub status: u16,
-    pub headers: Vec<(String, String)>,
+pub(crate) struct Open {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
     reader: BufReader<TcpStream>,
     chunked: bool,
 }
 
 impl Open {
-    pub fn new(to: SocketAddr, method: &str, path: &str, headers: &str, body: &[u8]) -> Self {
+    pub(crate) fn new(
+        to: SocketAddr,
+        method: &str,
+        path: &str,
+        headers: &str,
+        body: &[u8],
+    ) -> Self {
+        Self::read(Self::send(to, method, path, headers, body))
+    }
+
+    /// Sends a request.
+    pub(crate) fn send(
+        to: SocketAddr,
+        method: &str,
+        path: &str,
+        headers: &str,
+        body: &[u8],
+    ) -> TcpStream {
         let mut stream = TcpStream::connect(to).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let length = body.len();
@@ -166,11 +183,11 @@ impl Open {
         );
         stream.write_all(head.as_bytes()).unwrap();
         stream.write_all(body).unwrap();
-        Self::read(stream)
+        stream
     }
 
     /// Reads a response's head.
-    pub fn read(stream: TcpStream) -> Self {
+    pub(crate) fn read(stream: TcpStream) -> Self {
         let mut reader = BufReader::new(stream);
         let mut line = String::new();
         reader.read_line(&mut line).unwrap();
@@ -188,7 +205,7 @@ impl Open {
     }
 
     /// The next chunk; `None` at the end.
-    pub fn chunk(&mut self) -> Option<String> {
+    pub(crate) fn chunk(&mut self) -> Option<String> {
         let mut line = String::new();
         self.reader.read_line(&mut line).unwrap();
         let length = usize::from_str_radix(line.trim(), 16).ok()?;
@@ -199,7 +216,7 @@ impl Open {
     }
 
     /// What is left.
-    pub fn rest(&mut self) -> String {
+    pub(crate) fn rest(&mut self) -> String {
         let mut text = String::new();
         if self.chunked {
             while let Some(chunk) = self.chunk() {

@@ -66,7 +66,7 @@ fn values_out_of_range_are_named() {
             TEXT,
             json!({"prompt": "a", "max_tokens": "3"}),
             "max_tokens",
-            "`max_tokens`: invalid type: string \"3\", expected i64 at line 1 column 17",
+            "`max_tokens`: invalid type: string \"3\", expected i64 at line 1 column 30",
         ),
         (
             TEXT,

@@ -148,17 +148,19 @@ fn a_thousand_streams_are_open_at_once() {
     // Both ends of every connection are this process's; beside the other tests.
     let count = 1000.min(descriptors().saturating_sub(200) / 2);
     assert!(count > 0);
-    let script =
-        Script { answer: "Hé 🦀 ok", pace: Duration::from_millis(5), ..Script::default() };
+    let script = Script { pace: Duration::from_millis(500), ..Script::default() };
     let server = Server::with(script, FrontOptions::default());
-    // None of them ends before the last is open: the first tokens of all are read first.
+    // None ends before the last is open. The engine makes no more than a debug build can write.
     let body = json!({"prompt": "a", "stream": true, "ignore_eos": true, "max_tokens": 1_000_000});
-    let mut open: Vec<Open> = (0..count).map(|_| server.open(PATH, &body)).collect();
+    let body = body.to_string();
+    let send = |_| Open::send(server.address, "POST", PATH, "", body.as_bytes());
+    let sent: Vec<TcpStream> = (0..count).map(send).collect();
+    let mut open: Vec<Open> = sent.into_iter().map(Open::read).collect();
     server.until("all run", |seen| seen.running == count);
     for one in &mut open {
         assert_eq!(one.status, 200);
         let mut text = String::new();
-        while !text.contains("🦀") {
+        while !text.contains("\"text\":\"H\"") {
             text.push_str(&one.chunk().unwrap());
         }
     }

@@ -1,6 +1,6 @@
 //! Pages about the server.
 
-use plimsoll_ingest::watch::{ServerKind, models, read_page, server_info, server_load};
+use plimsoll_ingest::watch::{ServerKind, read_page, server_info, server_load};
 use plimsoll_server::{engine::Phase, http::FrontOptions};
 use serde_json::json;
 
@@ -90,10 +90,6 @@ fn watch_reads_what_this_server_says() {
         assert_eq!(facts.held["weights"].0, 1 << 30);
     }
     assert_eq!(server_load(&server.get("/get_load").body).len(), 1);
-    assert_eq!(
-        models(&server.get("/v1/models").body).unwrap().1.model.as_deref(),
-        Some("org/tiny")
-    );
     assert_eq!(server.get("/get_model_info").json()["model_path"], "/models/tiny");
     assert_eq!(server.call("POST", "/flush_cache", "", b"").error().0, 501);
 }

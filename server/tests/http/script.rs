@@ -21,21 +21,21 @@ use serde_json::{Map, Value, json};
 use tokio::sync::mpsc::UnboundedSender;
 
 /// The token that ends a text.
-pub const EOS: u32 = 257;
+pub(crate) const EOS: u32 = 257;
 
 /// How the engine behaves.
 #[derive(Clone)]
-pub struct Script {
+pub(crate) struct Script {
     /// What it answers, again and again where the end is ignored.
-    pub answer: &'static str,
+    pub(crate) answer: &'static str,
     /// Pause of a turn.
-    pub pace: Duration,
+    pub(crate) pace: Duration,
     /// Requests that it takes at once.
-    pub room: usize,
+    pub(crate) room: usize,
     /// The phase that it is in from the start.
-    pub phase: Phase,
+    pub(crate) phase: Phase,
     /// Whether it dies at the first request.
-    pub dies: bool,
+    pub(crate) dies: bool,
 }
 
 impl Default for Script {
@@ -47,16 +47,16 @@ impl Default for Script {
 
 /// What it was told.
 #[derive(Default, Debug)]
-pub struct Seen {
-    pub submissions: Vec<Submission>,
+pub(crate) struct Seen {
+    pub(crate) submissions: Vec<Submission>,
     /// Requests that were given up while they ran.
-    pub aborted: Vec<u64>,
-    pub running: usize,
-    pub drained: bool,
+    pub(crate) aborted: Vec<u64>,
+    pub(crate) running: usize,
+    pub(crate) drained: bool,
 }
 
 /// A tokenizer whose tokens are bytes, with `<s>` as 256 and `</s>` as 257.
-pub fn tokenizer() -> Tokenizer {
+pub(crate) fn tokenizer() -> Tokenizer {
     let plain = |b: &u32| matches!(b, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
     let others = (0..256_u32).filter(|b| !plain(b)).zip(256..);
     let mut names: BTreeMap<u32, u32> = others.collect();
@@ -85,11 +85,10 @@ pub fn tokenizer() -> Tokenizer {
 }
 
 /// What the engine says of itself.
-pub fn info() -> EngineInfo {
+pub(crate) fn info() -> EngineInfo {
     let row = |name: &str, planned| MemoryRow {
         name: name.to_owned(),
-        planned: Bytes(planned),
-        held: None,
+        bytes: Bytes(planned),
     };
     EngineInfo {
         model: "org/tiny".to_owned(),
@@ -107,7 +106,7 @@ pub fn info() -> EngineInfo {
 }
 
 /// Starts the engine.
-pub fn start(script: Script) -> (Engine, Arc<Mutex<Seen>>) {
+pub(crate) fn start(script: Script) -> (Engine, Arc<Mutex<Seen>>) {
     let (engine, end) = channel(info());
     let seen = Arc::new(Mutex::new(Seen::default()));
     let told = Arc::clone(&seen);
