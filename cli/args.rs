@@ -135,6 +135,12 @@ pub enum Verb {
     /// request.
     #[command(after_help = crate::commands::serve::options::EXAMPLES)]
     Serve(Box<crate::commands::serve::options::ServeArgs>),
+    /// Load an engine in this process, or a server, in real time, and measure it as `run` measures a simulation.
+    #[command(after_help = crate::commands::bench::options::EXAMPLES)]
+    Bench(Box<crate::commands::bench::options::BenchArgs>),
+    /// Talk with a model in this process.
+    #[command(after_help = crate::commands::chat::options::EXAMPLES)]
+    Chat(Box<crate::commands::chat::options::ChatArgs>),
     /// Attach to a running SGLang or vLLM server and read its pool, queue and free memory.
     #[command(after_help = crate::commands::watch::options::EXAMPLES)]
     Watch(crate::commands::watch::options::WatchArgs),
@@ -166,6 +172,8 @@ impl Verb {
             (Self::Watch(_), Format::Csv | Format::Md | Format::Sarif) => {
                 ("watch", "human, json and jsonl")
             }
+            (Self::Chat(_), Format::Human) => return Ok(()),
+            (Self::Chat(_), _) => ("chat", "human"),
             (Self::Diagnose(_), _) => return Ok(()),
             (_, Format::Sarif) => ("this verb", "human, json, jsonl, csv and md"),
             _ => return Ok(()),
@@ -557,6 +565,8 @@ pub enum SchemaOf {
     Doctor,
     /// The JSON of `doctor --before-relaunch`.
     BeforeRelaunch,
+    /// The JSON of `bench`.
+    Bench,
     /// The JSON of `watch`.
     Watch,
     /// A line of a recording of `watch`.

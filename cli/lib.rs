@@ -47,6 +47,8 @@ fn answer(cli: Cli, output: &Output) -> u8 {
         Verb::Calibrate(args) => commands::calibrate::calibrate(&args, format, output),
         Verb::Workload(args) => commands::workload::workload(&args, format, output),
         Verb::Serve(args) => commands::serve::serve(&args, format, output),
+        Verb::Bench(args) => commands::bench::bench(&args, format, output),
+        Verb::Chat(args) => commands::chat::chat(&args, output),
         Verb::Watch(args) => commands::watch::watch(&args, format, output),
         Verb::Doctor(args) => commands::doctor::doctor(&args, format, output),
         Verb::Schema(args) => commands::schema::schema(&args, output),

@@ -134,6 +134,11 @@ impl Output {
         }
     }
 
+    /// Whether results go to a file of the flags, which every write begins anew.
+    pub const fn is_file(&self) -> bool {
+        self.file.is_some()
+    }
+
     /// Whether plots may use characters beyond ASCII: a UTF-8 locale, and no `NO_COLOR`.
     pub const fn has_blocks(&self) -> bool {
         self.blocks

@@ -13,7 +13,7 @@ mod life;
 mod metrics;
 mod plans;
 mod relaunch;
-mod schema_check;
+pub(crate) mod schema_check;
 mod show;
 mod sweep;
 mod verbs;

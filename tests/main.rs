@@ -12,6 +12,8 @@
 #[cfg(test)]
 mod accuracy;
 #[cfg(test)]
+mod bench;
+#[cfg(test)]
 mod checker;
 #[cfg(test)]
 mod cli;

@@ -3,7 +3,7 @@
 
 #[path = "../checkpoint/tests/files/mod.rs"]
 #[allow(dead_code, reason = "shared with the tests of checkpoints")]
-mod files;
+pub(crate) mod files;
 
 use files::{Gguf, Scratch};
 use serde_json::{Value, json};
@@ -21,15 +21,14 @@ use std::{
 /// How long anything may take before a test is given up: far beyond what it takes.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-fn plimsoll(args: &[&str]) -> Command {
+pub(crate) fn plimsoll(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
     command.args(args).env_remove("PLIMSOLL_API_KEY").stdin(Stdio::null());
     command
 }
 
-/// A tiny model as a file, its answers spread over the vocabulary.
-fn model(scratch: &Scratch) -> String {
-    let mut file = Gguf::new("llama");
+/// Weights that spread a tiny model's answers over its vocabulary.
+pub(crate) fn spread(file: &mut Gguf) {
     let mut state = 1_u64;
     for (_, _, values) in &mut file.tensors {
         for value in values {
@@ -37,13 +36,19 @@ fn model(scratch: &Scratch) -> String {
             *value = ((state >> 40) as f32 / (1 << 24) as f32 - 0.5) * 3.0;
         }
     }
+}
+
+/// A tiny model as a file.
+pub(crate) fn model(scratch: &Scratch) -> String {
+    let mut file = Gguf::new("llama");
+    spread(&mut file);
     scratch.file("tiny.gguf", file.bytes()).display().to_string()
 }
 
 /// A server that goes when the test ends.
-struct Server {
+pub(crate) struct Server {
     child: Child,
-    port: u16,
+    pub(crate) port: u16,
     lines: Receiver<String>,
 }
 
@@ -55,7 +60,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    fn start(model: &str, flags: &[&str]) -> Self {
+    pub(crate) fn start(model: &str, flags: &[&str]) -> Self {
         let common =
             ["serve", "--model-path", model, "--port", "0", "--threads", "1", "--page-size", "4"];
         let mut command = plimsoll(&[&common, flags].concat());
@@ -92,7 +97,7 @@ impl Server {
         Address(self.port).connect()
     }
 
-    fn ask(&self, method: &str, path: &str, body: &str) -> (u16, String) {
+    pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> (u16, String) {
         Address(self.port).ask(method, path, body)
     }
 
@@ -101,7 +106,7 @@ impl Server {
         assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
     }
 
-    fn drain(mut self) -> ExitStatus {
+    pub(crate) fn drain(mut self) -> ExitStatus {
         self.signal("-TERM");
         self.child.wait().unwrap()
     }

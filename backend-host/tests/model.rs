@@ -11,8 +11,11 @@ use std::{
 };
 
 use plimsoll_backend_host::model::{HostModel, Keep, KvFormat, ModelOptions, Outputs, Sequence};
-use plimsoll_checkpoint::open_weights;
-use plimsoll_core::{model::encoding::Encoding, tape::own::StepLimits};
+use plimsoll_checkpoint::{CheckpointError, WeightFiles, open_weights};
+use plimsoll_core::{
+    model::encoding::Encoding,
+    tape::own::{Matrix, StepLimits, WeightId, WeightSource},
+};
 use proptest::prelude::*;
 
 const MODELS: [&str; 7] = [
@@ -79,14 +82,65 @@ struct Way {
     keep: Keep,
     page_tokens: usize,
     kv: KvFormat,
+    /// What the matrices are turned into first.
+    blocks: Option<Encoding>,
 }
 
-const PLAIN: Way = Way { threads: 1, keep: Keep::AsStored, page_tokens: 16, kv: KvFormat::F32 };
+const PLAIN: Way =
+    Way { threads: 1, keep: Keep::AsStored, page_tokens: 16, kv: KvFormat::F32, blocks: None };
+
+/// A model's weights, matrices as blocks where their rows are whole ones.
+struct Blocks {
+    files: WeightFiles,
+    blocks: Option<Encoding>,
+}
+
+impl WeightSource for Blocks {
+    type Error = CheckpointError;
+
+    fn weight(&mut self, id: WeightId) -> Result<Matrix, CheckpointError> {
+        let matrix = self.files.weight(id)?;
+        let columns = matrix.extent.columns as usize;
+        let Some(encoding) = self.blocks.filter(|_| matrix.extent.rows > 1 && columns % 32 == 0)
+        else {
+            return Ok(matrix);
+        };
+        let mut values = vec![0.0; columns * matrix.extent.rows as usize];
+        matrix.encoding.decode(&matrix.bytes, &mut values);
+        let bytes = values.as_chunks().0.iter().flat_map(|v| block(v, encoding)).collect();
+        Ok(Matrix { encoding, bytes, ..matrix })
+    }
+}
+
+/// A small multiple of a power of two as a half.
+fn half(value: f32) -> [u8; 2] {
+    let bits = value.to_bits();
+    let magnitude = if value == 0.0 { 0 } else { ((bits & 0x7fff_ffff) - (112 << 23)) >> 13 };
+    (((bits >> 16 & 0x8000) | magnitude) as u16).to_le_bytes()
+}
+
+/// Rounded to multiples of a power of two: Q4_1 from the least value on, or Q8_0.
+fn block(values: &[f32; 32], encoding: Encoding) -> Vec<u8> {
+    let power = |x: f32| x.max(1e-3).log2().ceil().exp2();
+    if encoding == Encoding::Q8_0 {
+        let scale = power(values.iter().fold(0.0_f32, |m, v| m.max(v.abs())) / 127.0);
+        let bytes = values.iter().map(|v| (v / scale).round() as i8 as u8);
+        return half(scale).into_iter().chain(bytes).collect();
+    }
+    let least = values.iter().fold(f32::MAX, |m, v| m.min(*v));
+    let most = values.iter().fold(f32::MIN, |m, v| m.max(*v));
+    let scale = power((most - least) / 14.0);
+    let least = (least / scale).floor() * scale;
+    let nibble = |i: usize| ((values[i] - least) / scale).round().clamp(0.0, 15.0) as u8;
+    let bytes = (0..16).map(|i| nibble(i) | nibble(i + 16) << 4);
+    half(scale).into_iter().chain(half(least)).chain(bytes).collect()
+}
 
 fn load(folder: &Path, way: Way) -> HostModel {
-    let (shape, mut weights) = open_weights(folder).unwrap();
+    let (shape, files) = open_weights(folder).unwrap();
+    let mut weights = Blocks { files, blocks: way.blocks };
     let limits = StepLimits { tokens: 64, outputs: 64 };
-    let Way { threads, keep, page_tokens, kv } = way;
+    let Way { threads, keep, page_tokens, kv, .. } = way;
     let pages = POSITIONS / page_tokens;
     let options = ModelOptions { threads, limits, pages, page_tokens, context: 128, keep, kv };
     HostModel::load(&shape, &mut weights, &options).unwrap()
@@ -157,11 +211,17 @@ proptest! {
         format in prop::sample::select(KvFormat::ALL.to_vec()),
         threads in 1_usize..4,
         others in 1_usize..6,
+        (keep, blocks) in prop::sample::select(vec![
+            (Keep::AsStored, None),
+            (Keep::AsStored, Some(Encoding::Q4_1)),
+            (Keep::Int8, Some(Encoding::Q4_1)),
+            (Keep::Int8, Some(Encoding::Q8_0)),
+        ]),
     ) {
         let name = MODELS[model];
         let folder = Folder::new(name, "same");
         let ids = ids(&folder.0);
-        let plain = Way { kv: format, ..PLAIN };
+        let plain = Way { kv: format, keep, blocks, ..PLAIN };
         let whole = logits(&mut load(&folder.0, plain), &ids, &[0, 1, 2], &[ids.len()]);
         let mut model = load(&folder.0, Way { threads, page_tokens, ..plain });
         let pages = (POSITIONS / page_tokens) as u32;
@@ -295,5 +355,23 @@ fn sixteen_bits_are_near() {
     ] {
         let apart = run(way).iter().zip(&exact).map(|(a, b)| (a - b).abs()).fold(0.0_f32, f32::max);
         assert!(apart > 0.0 && apart / largest < most, "{}", apart / largest);
+    }
+}
+
+#[test]
+fn inputs_in_eight_bits_are_near() {
+    let folder = Folder::new("llama-tied", "int8");
+    let ids = ids(&folder.0);
+    for blocks in [Encoding::Q4_1, Encoding::Q8_0] {
+        let way = Way { blocks: Some(blocks), ..PLAIN };
+        let whole = [ids.len()];
+        let floats = logits(&mut load(&folder.0, way), &ids, &[0, 1, 2], &whole);
+        let way = Way { keep: Keep::Int8, ..way };
+        let integers = logits(&mut load(&folder.0, way), &ids, &[0, 1, 2], &whole);
+        let largest = floats.iter().fold(0.0_f32, |m, v| m.max(v.abs()));
+        let apart = floats.iter().zip(&integers).map(|(a, b)| (a - b).abs());
+        let apart = apart.fold(0.0_f32, f32::max) / largest;
+        eprintln!("{}: apart by {apart:e} of the largest logit", blocks.name());
+        assert!(apart > 0.0 && apart < 0.05, "{}: {apart}", blocks.name());
     }
 }

@@ -119,6 +119,15 @@ impl Tokenizer {
     pub fn size(&self) -> usize {
         self.inner.get_vocab_size(true)
     }
+
+    /// Every id that is no special token, ascending.
+    #[must_use]
+    pub fn plain_ids(&self) -> Vec<u32> {
+        let added = self.inner.get_added_tokens_decoder();
+        let is_special = |id: &u32| added.get(id).is_some_and(|token| token.special);
+        let ids = 0..u32::try_from(self.size()).unwrap_or(u32::MAX);
+        ids.filter(|id| !is_special(id) && self.inner.id_to_token(*id).is_some()).collect()
+    }
 }
 
 /// Text of a growing list of ids, piece by piece: nothing is given out before its bytes are whole.

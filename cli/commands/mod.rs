@@ -1,7 +1,9 @@
 //! One file a verb.
 
+pub mod bench;
 pub mod calibrate;
 pub mod changes;
+pub mod chat;
 pub mod diagnose;
 pub mod diff;
 pub mod doctor;

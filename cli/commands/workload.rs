@@ -40,7 +40,11 @@ pub fn workload(args: &WorkloadArgs, format: Format, output: &Output) -> Result<
 }
 
 /// The workload, where its files are, and its seed.
-fn find(args: &WorkloadArgs) -> Result<(Workload, PathBuf, u64), Failure> {
+///
+/// # Errors
+///
+/// It is none, or cannot be read.
+pub fn find(args: &WorkloadArgs) -> Result<(Workload, PathBuf, u64), Failure> {
     let here = PathBuf::new();
     let path = Path::new(&args.source);
     let yaml = path.extension().is_some_and(|end| end == "yaml" || end == "yml");

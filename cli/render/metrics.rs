@@ -34,7 +34,8 @@ pub fn human(run: &ScenarioRun, output: &Output) -> String {
     out
 }
 
-fn load(metrics: &MetricsReport) -> String {
+/// Answers and throughput.
+pub(super) fn load(metrics: &MetricsReport) -> String {
     let rate = |count| tenths(metrics.rate_milli_per_s(count));
     let total = metrics.input_tokens.saturating_add(metrics.output_tokens);
     format!(
@@ -60,7 +61,8 @@ fn goodput(metrics: &MetricsReport, good: u64, slo: &Slo) -> String {
     format!("{share} within {}: {rate} good requests/s", limits.join(", "))
 }
 
-fn cache(metrics: &MetricsReport) -> String {
+/// What the prefix cache found, and what had to be done again.
+pub(super) fn cache(metrics: &MetricsReport) -> String {
     let hit = metrics.hit_rate_ppm.map_or_else(|| "-".to_owned(), percent);
     let mut out = format!("{hit} of prompt tokens found");
     let mut more = |count: u64, one: &str, many: &str| {
@@ -75,7 +77,8 @@ fn cache(metrics: &MetricsReport) -> String {
     out
 }
 
-fn pool(metrics: &MetricsReport, least_free: Option<Bytes>) -> String {
+/// Use of the pool, and how many ran.
+pub(super) fn pool(metrics: &MetricsReport, least_free: Option<Bytes>) -> String {
     let (milli, most) = (metrics.running_mean_milli, group_thousands(metrics.running_max));
     let mut out = format!(
         "{} in use, at most {}; {} requests run, at most {most}",
@@ -89,7 +92,8 @@ fn pool(metrics: &MetricsReport, least_free: Option<Bytes>) -> String {
     out
 }
 
-fn latencies(metrics: &MetricsReport) -> String {
+/// A table of the times.
+pub(super) fn latencies(metrics: &MetricsReport) -> String {
     let columns = ["", "mean", "p50", "p90", "p95", "p99", "max"];
     let mut table = Table::new(
         &columns.map(|name| (name, if name.is_empty() { Align::Left } else { Align::Right })),
@@ -112,12 +116,16 @@ fn latencies(metrics: &MetricsReport) -> String {
 /// Every metric by its name, the unit last; null where it has no value.
 pub fn machine(run: &ScenarioRun) -> Value {
     let Some(served) = &run.served else { return Value::Null };
-    let values = served.metrics.values().into_iter();
-    let mut all: Map<String, Value> =
-        values.map(|(spec, value)| (spec.full_name.to_owned(), json!(value))).collect();
+    let mut all = values(&served.metrics);
     let free = served.served.totals.least_free.map(|free| free.0);
     all.insert("least_free_bytes".to_owned(), json!(free));
     Value::Object(all)
+}
+
+/// The same of any report.
+pub(super) fn values(report: &MetricsReport) -> Map<String, Value> {
+    let values = report.values().into_iter();
+    values.map(|(spec, value)| (spec.full_name.to_owned(), json!(value))).collect()
 }
 
 /// `1,234.5`, from thousandths.
@@ -132,13 +140,13 @@ fn tenths(milli: Option<u64>) -> String {
 }
 
 /// `31.8 %`, from millionths.
-fn percent(ppm: u64) -> String {
+pub(super) fn percent(ppm: u64) -> String {
     let tenths = ppm / 1_000 + u64::from(ppm % 1_000 >= 500);
     format!("{}.{} %", tenths / 10, tenths % 10)
 }
 
 /// `12.35 s`.
-fn seconds(nanos: u64) -> String {
+pub(super) fn seconds(nanos: u64) -> String {
     let hundredths = nanos / 10_000_000 + u64::from(nanos % 10_000_000 >= 5_000_000);
     format!("{}.{:02} s", group_thousands(hundredths / 100), hundredths % 100)
 }

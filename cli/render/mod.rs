@@ -1,5 +1,6 @@
 //! Results as text: for people, for machines, for tables.
 
+pub mod bench;
 pub mod calibrate;
 pub mod diagnosis;
 pub mod explain;

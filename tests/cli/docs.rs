@@ -82,6 +82,7 @@ fn every_key_verb_and_flag_is_named() {
         "replay",
         "doctor",
         "before-relaunch",
+        "bench",
         "watch",
         "diff",
     ] {
@@ -97,6 +98,8 @@ fn every_key_verb_and_flag_is_named() {
         "calibrate",
         "sweep",
         "workload",
+        "bench",
+        "chat",
         "replay",
         "diff",
         "watch",

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// Every place where `value` is not what `schema` says; a keyword that is not known here is one too.
-pub(super) fn check(schema: &Value, value: &Value) -> Vec<String> {
+pub(crate) fn check(schema: &Value, value: &Value) -> Vec<String> {
     let mut wrong = Vec::new();
     walk(schema, value, "$", &mut wrong);
     wrong

@@ -5,7 +5,14 @@ use rand_chacha::{
     ChaCha8Rng,
     rand_core::{Rng, SeedableRng},
 };
-use std::collections::BTreeMap;
+use std::cmp::Ordering;
+
+use fearless_simd::Level;
+
+use super::{
+    dot::{LANES, sum, vectors},
+    vector::exp,
+};
 
 /// How tokens are chosen. The default is greedy.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -112,15 +119,27 @@ pub struct Sampled {
     pub top: Vec<Logprob>,
 }
 
-/// One request's sampler.
+/// One request's sampler. What it needs beside the logits is taken with the first token.
 #[derive(Clone, Debug)]
 pub struct Sampler {
     options: Sampling,
     stream: ChaCha8Rng,
-    prompt: BTreeMap<u32, u32>,
-    output: BTreeMap<u32, u32>,
-    /// Logits and ids that are still in the choice; room for the vocabulary, taken once.
+    arch: Level,
+    /// Ids of the prompt, sorted, each once; none without a repetition penalty.
+    prompt: Vec<u32>,
+    /// How often each id of the vocabulary is in the output; empty without penalties.
+    counts: Vec<u32>,
+    /// Ids of the output, each once.
+    seen: Vec<u32>,
+    /// Logits after penalties; empty without.
+    penalised: Vec<f32>,
+    /// Logits and ids that are still in the choice; empty for greedy.
     choice: Vec<(f32, u32)>,
+}
+
+/// The likelier first; of equals the lower id.
+fn order(a: &(f32, u32), b: &(f32, u32)) -> Ordering {
+    b.0.total_cmp(&a.0).then(a.1.cmp(&b.1))
 }
 
 impl Sampler {
@@ -130,110 +149,229 @@ impl Sampler {
     /// [`SamplingError`].
     pub fn new(options: Sampling, prompt: &[u32]) -> Result<Self, SamplingError> {
         options.check()?;
-        let mut counts = BTreeMap::new();
-        if options.repetition_penalty != 1.0 {
-            prompt.iter().for_each(|id| *counts.entry(*id).or_insert(0) += 1);
-        }
+        let mut prompt =
+            if options.repetition_penalty == 1.0 { Vec::new() } else { prompt.to_vec() };
+        prompt.sort_unstable();
+        prompt.dedup();
         let stream = ChaCha8Rng::seed_from_u64(options.seed);
-        let (output, choice) = (BTreeMap::new(), Vec::new());
-        Ok(Self { options, stream, prompt: counts, output, choice })
+        let (counts, seen, penalised, choice) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { options, stream, arch: Level::new(), prompt, counts, seen, penalised, choice })
     }
 
     /// Chooses the next token, which counts as output from then on.
     pub fn next(&mut self, logits: &[f32]) -> Sampled {
         let options = self.options;
-        self.choice.clear();
-        self.choice.extend(logits.iter().copied().zip(0_u32..));
-        self.penalise();
-        let token = if options.temperature == 0.0 { self.greedy() } else { self.draw() };
-        *self.output.entry(token).or_insert(0) += 1;
+        let penalties = options.repetition_penalty != 1.0
+            || options.presence_penalty != 0.0
+            || options.frequency_penalty != 0.0;
+        let mut penalised = std::mem::take(&mut self.penalised);
+        let adjusted = if penalties {
+            self.penalise(logits, &mut penalised);
+            &penalised
+        } else {
+            logits
+        };
+        let token =
+            if options.temperature == 0.0 { highest(adjusted).1 } else { self.draw(adjusted) };
+        self.penalised = penalised;
+        if let Some(count) = self.counts.get_mut(token as usize) {
+            if *count == 0 {
+                self.seen.push(token);
+            }
+            *count += 1;
+        }
         let (logprob, top) = self.logprobs(logits, token);
         Sampled { token, logprob, top }
     }
 
-    fn penalise(&mut self) {
+    fn penalise(&mut self, logits: &[f32], to: &mut Vec<f32>) {
         let options = self.options;
-        let (prompt, output) = (&self.prompt, &self.output);
+        if self.counts.len() != logits.len() {
+            self.counts.resize(logits.len(), 0);
+            self.seen.reserve(logits.len());
+        }
+        to.clear();
+        to.extend_from_slice(logits);
         if options.repetition_penalty != 1.0 {
-            let once = prompt.keys().chain(output.keys().filter(|id| !prompt.contains_key(id)));
-            for id in once {
-                if let Some((logit, _)) = self.choice.get_mut(*id as usize) {
+            let prompt = &self.prompt;
+            let new = self.seen.iter().filter(|id| prompt.binary_search(id).is_err());
+            for id in prompt.iter().chain(new) {
+                if let Some(logit) = to.get_mut(*id as usize) {
                     let factor = options.repetition_penalty;
                     *logit = if *logit > 0.0 { *logit / factor } else { *logit * factor };
                 }
             }
         }
-        for (id, count) in output {
-            if let Some((logit, _)) = self.choice.get_mut(*id as usize) {
-                *logit -= options.presence_penalty + options.frequency_penalty * *count as f32;
+        for id in &self.seen {
+            let count = self.counts.get(*id as usize).copied().unwrap_or(0);
+            if let Some(logit) = to.get_mut(*id as usize) {
+                *logit -= options.presence_penalty + options.frequency_penalty * count as f32;
             }
         }
     }
 
-    /// The highest logit; the lower id of equals.
-    fn greedy(&self) -> u32 {
-        let mut best = (f32::NEG_INFINITY, 0);
-        for (logit, id) in &self.choice {
-            if *logit > best.0 {
-                best = (*logit, *id);
-            }
-        }
-        best.1
-    }
-
-    fn draw(&mut self) -> u32 {
+    /// One draw. The likeliest are taken out and sorted in growing parts, until they are as many as
+    /// top-k, or likely enough together.
+    fn draw(&mut self, logits: &[f32]) -> u32 {
         let options = self.options;
-        let order = |a: &(f32, u32), b: &(f32, u32)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
-        self.choice.sort_unstable_by(order);
-        if options.top_k > 0 {
+        let most = highest(logits).0;
+        if options.top_k == 0 && options.top_p >= 1.0 && options.min_p <= 0.0 {
+            return self.draw_of_all(logits, most);
+        }
+        self.choice.clear();
+        self.choice.extend(logits.iter().copied().zip(0_u32..));
+        if options.top_k > 0 && (options.top_k as usize) < self.choice.len() {
+            self.choice.select_nth_unstable_by(options.top_k as usize - 1, order);
             self.choice.truncate(options.top_k as usize);
         }
-        let most = self.choice.first().map_or(0.0, |c| c.0);
-        let weight =
-            |logit: f32| libm::exp(f64::from(logit - most) / f64::from(options.temperature));
-        let total: f64 = self.choice.iter().map(|c| weight(c.0)).sum();
-        let (mut sum, mut keep) = (0.0, 0);
-        for (logit, _) in &self.choice {
-            // The first is always kept: it has weight 1.
-            if keep > 0 && weight(*logit) < f64::from(options.min_p) {
-                break;
-            }
-            sum += weight(*logit);
-            keep += 1;
-            if sum >= f64::from(options.top_p) * total {
-                break;
-            }
-        }
-        self.choice.truncate(keep);
-        // 53 bits: every value below 1 is as likely.
-        let unit = (self.stream.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
-        let mut left = unit * sum;
-        for (logit, id) in &self.choice {
-            left -= weight(*logit);
+        // All weights are sums of parts in one order: that of the ids, or of likelihood after top-k.
+        let total = if options.top_k > 0 {
+            self.choice.sort_unstable_by(order);
+            self.choice.iter().map(|c| self.weight(c.0 - most)).sum()
+        } else {
+            weights(self.arch, logits, (most, 1.0 / options.temperature))
+        };
+        let (kept, sum) = self.likeliest(most, total);
+        let mut left = self.unit() * sum;
+        for (logit, id) in &self.choice[..kept] {
+            left -= self.weight(logit - most);
             if left < 0.0 {
                 return *id;
             }
         }
-        self.choice.last().map_or(0, |c| c.1)
+        self.choice[..kept].last().map_or(0, |c| c.1)
+    }
+
+    /// One draw where every token may come: in the order of the ids, nothing is sorted.
+    fn draw_of_all(&mut self, logits: &[f32], most: f32) -> u32 {
+        let scale = (most, 1.0 / self.options.temperature);
+        let mut left = self.unit() * weights(self.arch, logits, scale);
+        for (index, part) in logits.chunks(PART).enumerate() {
+            let own = weights(self.arch, part, scale);
+            if left >= own {
+                left -= own;
+                continue;
+            }
+            for (id, logit) in part.iter().enumerate() {
+                left -= f64::from(exp((logit - scale.0) * scale.1));
+                if left < 0.0 {
+                    return (index * PART + id) as u32;
+                }
+            }
+        }
+        // Rounding has left something over.
+        highest(logits).1
+    }
+
+    /// From 0 to below 1 in 53 bits: every value is as likely.
+    fn unit(&mut self) -> f64 {
+        (self.stream.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Puts those that stay in the choice first, sorted; how many, and the sum of their weights.
+    fn likeliest(&mut self, most: f32, total: f64) -> (usize, f64) {
+        let options = self.options;
+        let (mut sum, mut kept, mut sorted) = (0.0, 0, 0);
+        while kept < self.choice.len() {
+            if kept == sorted {
+                sorted = (sorted * 8).clamp(64, self.choice.len().max(64));
+                let rest = &mut self.choice[kept..];
+                let part = (sorted - kept).min(rest.len());
+                if part < rest.len() {
+                    rest.select_nth_unstable_by(part - 1, order);
+                }
+                rest[..part].sort_unstable_by(order);
+                sorted = kept + part;
+            }
+            let weight = self.weight(self.choice[kept].0 - most);
+            // The first is always kept: it has weight 1.
+            if kept > 0 && weight < f64::from(options.min_p) {
+                break;
+            }
+            sum += weight;
+            kept += 1;
+            if sum >= f64::from(options.top_p) * total {
+                break;
+            }
+        }
+        (kept, sum)
+    }
+
+    /// Of a logit that is so far from the highest: 1 for that one.
+    fn weight(&self, apart: f32) -> f64 {
+        libm::exp(f64::from(apart) / f64::from(self.options.temperature))
     }
 
     fn logprobs(&mut self, logits: &[f32], token: u32) -> (Option<f32>, Vec<Logprob>) {
         let Some(count) = self.options.logprobs else { return (None, Vec::new()) };
-        let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let sum: f64 = logits.iter().map(|l| libm::exp(f64::from(l - most))).sum();
-        let of = |logit: f32| (f64::from(logit - most) - libm::log(sum)) as f32;
-        self.choice.clear();
-        self.choice.extend(logits.iter().copied().zip(0_u32..));
-        let order = |a: &(f32, u32), b: &(f32, u32)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
-        let count = (count as usize).min(self.choice.len());
-        if (1..self.choice.len()).contains(&count) {
-            self.choice.select_nth_unstable_by(count - 1, order);
+        let most = highest(logits).0;
+        let sum = libm::log(weights(self.arch, logits, (most, 1.0)));
+        let of = |logit: f32| (f64::from(logit - most) - sum) as f32;
+        // The likeliest so far, sorted.
+        let mut top: Vec<(f32, u32)> = Vec::with_capacity(count as usize + 1);
+        let mut least = f32::NEG_INFINITY;
+        for (logit, id) in logits.iter().copied().zip(0_u32..) {
+            if count == 0 || top.len() == count as usize && logit <= least {
+                continue;
+            }
+            let at = top.partition_point(|other| order(other, &(logit, id)) == Ordering::Less);
+            top.insert(at, (logit, id));
+            top.truncate(count as usize);
+            least = top.last().map_or(least, |last| last.0);
         }
-        self.choice.truncate(count);
-        self.choice.sort_unstable_by(order);
-        let top = self.choice.iter().map(|(logit, id)| Logprob { token: *id, logprob: of(*logit) });
+        let top = top.iter().map(|(logit, id)| Logprob { token: *id, logprob: of(*logit) });
         (logits.get(token as usize).map(|logit| of(*logit)), top.collect())
     }
+}
+
+/// Logits that are looked at together.
+const PART: usize = 256;
+
+/// The highest logit and its id; the lowest id of equals.
+fn highest(logits: &[f32]) -> (f32, u32) {
+    let (mut most, mut at) = (f32::NEG_INFINITY, 0);
+    for (index, part) in logits.chunks(PART).enumerate() {
+        let mut lanes = [f32::NEG_INFINITY; LANES];
+        let (groups, rest) = part.as_chunks::<LANES>();
+        for group in groups {
+            for (lane, logit) in lanes.iter_mut().zip(group) {
+                *lane = if *logit > *lane { *logit } else { *lane };
+            }
+        }
+        let own =
+            lanes.iter().chain(rest).fold(f32::NEG_INFINITY, |a, b| if *b > a { *b } else { a });
+        if own > most {
+            (most, at) = (own, index * PART);
+        }
+    }
+    let part = logits.get(at..).unwrap_or_default();
+    let inside = part.iter().take(PART).position(|logit| *logit == most).unwrap_or(0);
+    (most, (at + inside) as u32)
+}
+
+/// The sum of e^((logit - most) * factor): floats within a part, doubles over the parts.
+fn weights(arch: Level, logits: &[f32], (most, factor): (f32, f32)) -> f64 {
+    let mut total = 0.0;
+    vectors(
+        arch,
+        #[inline(always)]
+        || {
+            for part in logits.chunks(PART) {
+                let mut lanes = [0.0_f32; LANES];
+                let (groups, rest) = part.as_chunks::<LANES>();
+                for group in groups {
+                    for (lane, logit) in lanes.iter_mut().zip(group) {
+                        *lane += exp((logit - most) * factor);
+                    }
+                }
+                for (lane, logit) in lanes.iter_mut().zip(rest) {
+                    *lane += exp((logit - most) * factor);
+                }
+                total += f64::from(sum(&lanes));
+            }
+        },
+    );
+    total
 }
 
 #[cfg(test)]

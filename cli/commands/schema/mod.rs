@@ -1,6 +1,7 @@
 //! `schema`: JSON schemas of what is read and written. Results always have all of their keys; what
 //! does not apply is null.
 
+mod bench;
 mod diagnosis;
 mod profile;
 mod relaunch;
@@ -29,6 +30,7 @@ pub fn schema(args: &SchemaArgs, output: &Output) -> Result<u8, Failure> {
         SchemaOf::Workload => document(workload()),
         SchemaOf::Doctor => document(doctor()),
         SchemaOf::BeforeRelaunch => document(relaunch::before_relaunch()),
+        SchemaOf::Bench => document(bench::bench()),
         SchemaOf::Watch => document(watch::summary()),
         SchemaOf::WatchRecording => document(watch::line()),
         SchemaOf::Replay => document(replay()),

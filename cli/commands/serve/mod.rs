@@ -2,6 +2,7 @@
 
 mod ledger;
 pub mod options;
+pub mod record;
 
 use crate::{
     args::Format,
@@ -9,35 +10,16 @@ use crate::{
     output::Output,
 };
 use options::ServeArgs;
-use plimsoll_core::{
-    decision::{DecisionSink, Record},
-    engine::serving::Unwatched,
-    policy::plimsoll::PlanRow,
-    units::group_thousands,
-};
-use plimsoll_replay::{
-    live::{self, PlannedRow, Recorder},
-    record::FieldValue,
-    wire::Closing,
-};
+use plimsoll_core::{engine::serving::Unwatched, units::group_thousands};
+use plimsoll_replay::wire::Closing;
 use plimsoll_server::{
     engine::Totals,
     http::{ApiKey, Drained, Front, FrontOptions},
     listen,
-    start::{Life, Planned, plan},
+    start::{Life, plan},
 };
-use std::{fs::File, net::TcpListener, path::Path};
-
-/// A recording, where one is asked for.
-struct Log(Option<Recorder<File>>);
-
-impl DecisionSink for Log {
-    fn record(&mut self, record: Record) {
-        if let Some(recorder) = &mut self.0 {
-            recorder.record(record);
-        }
-    }
-}
+use record::Log;
+use std::net::TcpListener;
 
 /// Plans, loads, proves, serves until it is told to stop, and says what was done.
 pub fn serve(args: &ServeArgs, format: Format, output: &Output) -> Result<u8, Failure> {
@@ -60,7 +42,7 @@ pub fn serve(args: &ServeArgs, format: Format, output: &Output) -> Result<u8, Fa
             "cannot listen on {host}:{port}: {error}; --port takes another, 0 any"
         ))
     })?;
-    let log = log(args, &planned)?;
+    let log = Log::begin(args.record.as_deref(), &planned)?;
     let lend = planned.pressure();
     let running =
         planned.start(lend, log, Unwatched).map_err(|error| Failure::input(error.to_string()))?;
@@ -83,7 +65,7 @@ pub fn serve(args: &ServeArgs, format: Format, output: &Output) -> Result<u8, Fa
     let drained = listen::listen(listener, front, &running, &told)
         .map_err(|error| Failure::input(format!("cannot serve on {address}: {error}")))?;
     let life = running.end().ok_or_else(|| Failure::no_device("the engine's thread panicked"))?;
-    ended(life, drained, args.record.as_deref(), output)
+    ended(life, drained, output)
 }
 
 fn front_options(args: &ServeArgs) -> FrontOptions {
@@ -104,53 +86,22 @@ fn drawn() -> u64 {
     std::hash::RandomState::new().build_hasher().finish()
 }
 
-fn log(args: &ServeArgs, planned: &Planned) -> Result<Log, Failure> {
-    let Some(path) = &args.record else { return Ok(Log(None)) };
-    let wrong = |error: &dyn std::fmt::Display| {
-        Failure::input(format!("cannot write {}: {error}", path.display()))
-    };
-    let file = File::create(path).map_err(|error| wrong(&error))?;
-    let about = [
-        ("version", FieldValue::from(env!("CARGO_PKG_VERSION").to_owned())),
-        ("backend", FieldValue::from("host".to_owned())),
-        ("model", FieldValue::from(planned.name().to_owned())),
-    ];
-    let mut recorder = Recorder::new(file, &live::header(&about)).map_err(|error| wrong(&error))?;
-    let row = |row: &PlanRow| PlannedRow {
-        account: row.part.account().name().to_owned(),
-        bytes: row.bytes,
-    };
-    let rows: Vec<PlannedRow> = planned.memory.plan.rows.iter().map(row).collect();
-    live::begin(&planned.settings, &rows, &mut recorder);
-    Ok(Log(Some(recorder)))
-}
-
 /// Says what was done, and closes the recording.
 fn ended(
     (result, log, _): Life<Log, Unwatched>,
     drained: Drained,
-    record: Option<&Path>,
     output: &Output,
 ) -> Result<u8, Failure> {
-    let mut code = exit::OK;
-    if let (Some(recorder), Some(path)) = (log.0, record) {
-        let whole = result.is_ok() && drained == Drained::All;
-        let closing = if whole { Closing::Complete } else { Closing::Interrupted };
-        match recorder.finish(closing) {
-            Ok(_) => output.note(&format!("recorded: plimsoll replay {}", path.display())),
-            Err(error) => {
-                output.note(&format!("the recording {} is cut off: {error}", path.display()));
-                code = exit::FAILED;
-            }
-        }
-    }
+    let whole = result.is_ok() && drained == Drained::All;
+    let closing = if whole { Closing::Complete } else { Closing::Interrupted };
+    let kept = log.end(closing, output);
     if let Drained::Cut { open } = drained {
         output.note(&format!("ended before {open} requests were answered"));
     }
     match result {
         Ok(totals) => {
             output.note(&summary(&totals));
-            Ok(code)
+            Ok(if kept { exit::OK } else { exit::FAILED })
         }
         Err(error) => Err(Failure::no_device(error.to_string())),
     }

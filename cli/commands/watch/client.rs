@@ -1,8 +1,8 @@
-//! GET over HTTP/1.1 and TLS: bounded in time and size, follows no redirect, and keeps secrets to itself.
+//! GET and POST over HTTP/1.1 and TLS: bounded in time and size, follows no redirect, and keeps secrets to itself.
 
 use crate::exit::Failure;
 use std::{
-    io,
+    io::{self, Read},
     net::{SocketAddr, ToSocketAddrs as _, UdpSocket},
     sync::Arc,
     time::Duration,
@@ -156,6 +156,26 @@ impl std::fmt::Display for FetchError {
     }
 }
 
+/// A request that was not answered, with the beginning of what the server said instead.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unanswered {
+    /// Why.
+    pub error: FetchError,
+    /// The server's words.
+    pub text: String,
+}
+
+impl From<FetchError> for Unanswered {
+    fn from(error: FetchError) -> Self {
+        Self { error, text: String::new() }
+    }
+}
+
+/// Most bytes that are read of the page of an error.
+const LARGEST_ERROR: u64 = 64 << 10;
+/// Connections that are kept for the next request.
+const KEPT: usize = 256;
+
 /// A client of one server.
 pub struct Client {
     agent: Agent,
@@ -175,6 +195,8 @@ impl Client {
             .max_redirects(0)
             .max_redirects_will_error(false)
             .http_status_as_error(false)
+            .max_idle_connections(KEPT)
+            .max_idle_connections_per_host(KEPT)
             .user_agent(concat!("plimsoll/", env!("CARGO_PKG_VERSION")));
         // A proxy never stands between a machine and itself.
         if place.is_local() {
@@ -203,6 +225,23 @@ impl Client {
         let body = response.body_mut().with_config().limit(LARGEST).read_to_vec();
         let body = body.map_err(|error| reason(&error))?;
         String::from_utf8(body).map_err(|_| FetchError::NotText)
+    }
+
+    /// Sends JSON; the body of the answer as it comes.
+    pub fn post(&self, path: &str, json: &str) -> Result<impl Read + use<>, Unanswered> {
+        let url = format!("{}{path}", self.base);
+        let mut request = self.agent.post(url).header("content-type", "application/json");
+        if let Some(key) = &self.key {
+            request = request.header("authorization", key);
+        }
+        let mut response = request.send(json).map_err(|error| reason(&error))?;
+        let status = response.status().as_u16();
+        if (200..300).contains(&status) {
+            return Ok(response.into_body().into_reader());
+        }
+        let body = response.body_mut().with_config().limit(LARGEST_ERROR).read_to_vec();
+        let text = String::from_utf8_lossy(&body.unwrap_or_default()).into_owned();
+        Err(Unanswered { error: FetchError::Status(status), text })
     }
 }
 

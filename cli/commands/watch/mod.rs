@@ -1,6 +1,6 @@
 //! `watch`: attaches to a running server and reads: its metrics, and the free memory beside it.
 
-mod client;
+pub mod client;
 mod memory;
 pub mod options;
 mod recorder;
@@ -73,7 +73,7 @@ fn read(path: &Path, args: &WatchArgs, format: Format, output: &Output) -> Resul
 
 fn live(url: &str, args: &WatchArgs, format: Format, output: &Output) -> Result<u8, Failure> {
     let place = Place::parse(url).map_err(|what| Failure::input(format!("URL: {what}")))?;
-    let key = key(args)?;
+    let key = key(args.api_key_env.as_deref(), args.api_key_file.as_deref())?;
     let client = Client::new(&place, key.as_deref(), args.timeout)?;
     let server = Server::find(client, &place.shown())?;
     let memory = Memory::find(&place, args.memory, &args.gpus);
@@ -106,8 +106,12 @@ fn live(url: &str, args: &WatchArgs, format: Format, output: &Output) -> Result<
 }
 
 /// The API key, from the environment or a file, never from the command line.
-fn key(args: &WatchArgs) -> Result<Option<String>, Failure> {
-    let (what, key) = match (&args.api_key_env, &args.api_key_file) {
+///
+/// # Errors
+///
+/// It is not there, or is no key.
+pub fn key(variable: Option<&str>, file: Option<&Path>) -> Result<Option<String>, Failure> {
+    let (what, key) = match (variable, file) {
         (Some(name), _) => {
             let value = std::env::var(name).map_err(|_| {
                 Failure::input(format!("--api-key-env {name}: there is no such variable"))

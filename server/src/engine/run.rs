@@ -205,12 +205,14 @@ fn serve(
     let mut hears = Hears { desk: &desk, totals: Totals::default(), decoded: 0, also };
     let now = Instant::now();
     let mut thread = Thread { end, desk: &desk, draining: false, looked: now, told: now };
+    let mut clock = LoopClock { mark: now, stepped: 0 };
     let result = loop {
         let mut around = Around { body: &mut body, sink, watcher: &mut hears };
         let idle = match thread.turn(live, pressure, &mut around) {
             Ok(did) => did == Did::Nothing,
             Err(error) => break Err(error),
         };
+        clock.turned(&mut hears.totals, idle);
         thread.tell(live, &mut hears, idle);
         if idle && thread.draining && live.is_done() {
             break Ok(hears.totals);
@@ -221,6 +223,7 @@ fn serve(
             if let Err(error) = thread.wait(live, pressure, &mut around) {
                 break Err(error);
             }
+            clock.mark = Instant::now();
         }
     };
     live.close(sink);
@@ -228,6 +231,28 @@ fn serve(
         desk.give_up(&error.to_string());
     }
     Ok(result?)
+}
+
+/// What the loop itself costs: its time outside passes while there is work.
+struct LoopClock {
+    /// Up to when it is counted.
+    mark: Instant,
+    /// Time in passes up to then, nanoseconds.
+    stepped: u64,
+}
+
+impl LoopClock {
+    /// A turn is over. One that found nothing to do is waiting and not work.
+    fn turned(&mut self, totals: &mut Totals, idle: bool) {
+        let now = Instant::now();
+        let whole = now.duration_since(self.mark).as_nanos();
+        let outside = whole.saturating_sub(u128::from(totals.step_ns - self.stepped));
+        if !idle {
+            let outside = u64::try_from(outside).unwrap_or(u64::MAX);
+            totals.loop_ns = totals.loop_ns.saturating_add(outside);
+        }
+        (self.mark, self.stepped) = (now, totals.step_ns);
+    }
 }
 
 impl Thread<'_> {

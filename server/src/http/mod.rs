@@ -33,6 +33,7 @@ pub use serve::{Drained, serve};
 use error::ApiError;
 use request::{Job, chat, completion, native, tokens};
 use state::Shared;
+pub use state::today;
 
 /// Paths that need no key: they tell whether it lives, and what a monitor reads.
 const OPEN: [&str; 3] = ["/health", "/ready", "/metrics"];

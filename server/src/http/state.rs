@@ -135,8 +135,14 @@ impl Shared {
 
     /// The date for templates.
     pub(crate) fn today(&self) -> Today {
-        self.front.options.today.unwrap_or_else(|| date(now() / 86_400))
+        self.front.options.today.unwrap_or_else(today)
     }
+}
+
+/// The date of this day, UTC.
+#[must_use]
+pub fn today() -> Today {
+    date(now() / 86_400)
 }
 
 /// Seconds since 1970.

@@ -117,7 +117,11 @@ fn nibbles<S: Scale, const T: usize>(
 ) -> [Sums; T] {
     let mask = _mm256_set1_epi8(15);
     let mut out = [[0.0; ROWS]; T];
-    let x = x.map(|x| &x[..blocks.len()]);
+    let mut inputs = x;
+    for input in &mut inputs {
+        *input = &input[..blocks.len()];
+    }
+    let x = inputs;
     for side in 0..2 {
         let mut floats = [_mm256_setzero_ps(); T];
         for (b, block) in blocks.iter().enumerate() {
@@ -157,7 +161,11 @@ fn bytes<S: Scale, const K: usize, const T: usize>(
 ) -> [Sums; T] {
     let mask = _mm256_set1_epi8(15);
     let mut out = [[0.0; ROWS]; T];
-    let x = x.map(|x| &x[..blocks.len()]);
+    let mut inputs = x;
+    for input in &mut inputs {
+        *input = &input[..blocks.len()];
+    }
+    let x = inputs;
     for side in 0..2 {
         let mut floats = [_mm256_setzero_ps(); T];
         for (b, block) in blocks.iter().enumerate() {

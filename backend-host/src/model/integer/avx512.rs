@@ -90,7 +90,11 @@ fn nibbles<S: Scale, const T: usize>(
 ) -> [Sums; T] {
     let mask = _mm512_set1_epi8(15);
     let mut out = [_mm512_setzero_ps(); T];
-    let x = x.map(|x| &x[..blocks.len()]);
+    let mut inputs = x;
+    for input in &mut inputs {
+        *input = &input[..blocks.len()];
+    }
+    let x = inputs;
     for (b, block) in blocks.iter().enumerate() {
         let mut products = [_mm512_setzero_si512(); T];
         for i in 0..4 {
@@ -122,7 +126,11 @@ fn bytes<S: Scale, const K: usize, const T: usize>(
     x: [&[Words]; T],
 ) -> [Sums; T] {
     let mut out = [_mm512_setzero_ps(); T];
-    let x = x.map(|x| &x[..blocks.len()]);
+    let mut inputs = x;
+    for input in &mut inputs {
+        *input = &input[..blocks.len()];
+    }
+    let x = inputs;
     for (b, block) in blocks.iter().enumerate() {
         for k in 0..K {
             let mut products = [_mm512_setzero_si512(); T];

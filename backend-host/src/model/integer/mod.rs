@@ -119,7 +119,11 @@ pub(super) fn round(processor: Processor, from: &[f32], to: &mut [f32]) {
     vectors(
         processor.arch,
         #[inline(always)]
-        || from.iter().zip(to.iter_mut()).for_each(|(from, to)| round_block(from, to)),
+        || {
+            for (from, to) in from.iter().zip(to.iter_mut()) {
+                round_block(from, to);
+            }
+        },
     );
 }
 
