@@ -137,7 +137,8 @@ fn run(end: &EngineEnd, script: &Script, seen: &Mutex<Seen>) {
                     take(&mut running, script, id, submission, events);
                 }
                 Command::Abort(id) => {
-                    if running.remove(&id).is_some() {
+                    let ran = running.remove(&id).is_some();
+                    if ran {
                         seen.aborted.push(id.0);
                         end.set(|status| status.totals.aborted += 1);
                     }
