@@ -33,9 +33,9 @@ fn values_out_of_range_are_named() {
         (TEXT, json!({"prompt": "a", "n": 0}), "n", "`n` is 0; allowed: 1 to 128"),
         (
             TEXT,
-            json!({"prompt": "a", "max_tokens": 0}),
+            json!({"prompt": "a", "max_tokens": -1}),
             "max_tokens",
-            "`max_tokens` is 0; allowed: 1 and above",
+            "`max_tokens` is -1; allowed: 0 and above",
         ),
         (
             TEXT,

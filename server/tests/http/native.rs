@@ -27,6 +27,10 @@ fn ids_and_batches() {
     let batch = json!({"text": ["a", "b"], "sampling_params": {"max_new_tokens": 1, "n": 2}});
     let page = server.post("/generate", &batch).json();
     assert_eq!(page.as_array().map(Vec::len), Some(4));
+    let nothing = json!({"input_ids": [97], "sampling_params": {"max_new_tokens": 0}});
+    let page = server.post("/generate", &nothing).json();
+    assert_eq!((&page["text"], &page["output_ids"]), (&json!(""), &json!([])));
+    assert_eq!(page["meta_info"]["completion_tokens"], 0);
     let neither = json!({"sampling_params": {}});
     assert_eq!(server.post("/generate", &neither).error().1["code"], "missing_parameter");
     let both = json!({"text": "a", "input_ids": [1]});

@@ -86,10 +86,7 @@ pub(crate) fn tokenizer() -> Tokenizer {
 
 /// What the engine says of itself.
 pub(crate) fn info() -> EngineInfo {
-    let row = |name: &str, planned| MemoryRow {
-        name: name.to_owned(),
-        bytes: Bytes(planned),
-    };
+    let row = |name: &str, bytes| MemoryRow { name: name.to_owned(), bytes: Bytes(bytes) };
     EngineInfo {
         model: "org/tiny".to_owned(),
         path: "/models/tiny".to_owned(),

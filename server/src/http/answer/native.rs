@@ -58,6 +58,12 @@ impl Kept {
     pub(super) fn add(&mut self, reply: &Reply, progress: &mut Progress, part: &Part<'_>) -> bool {
         match part {
             Part::Begin(_) => false,
+            Part::Token(_) if reply.style.silent => false,
+            Part::End(_) if reply.style.silent => {
+                let (r#type, length) = (Finish::Length.name(), Some(0));
+                self.finish = Some(FinishReason { r#type, length, matched: None });
+                true
+            }
             Part::Token(piece) => {
                 if reply.style.logprobs.is_some() {
                     self.logprob(reply, piece);
@@ -94,7 +100,7 @@ impl Kept {
         let logprobs = reply.style.logprobs;
         Page {
             text: &progress.text,
-            output_ids: &progress.ids,
+            output_ids: if reply.style.silent { &[] } else { &progress.ids },
             meta_info: Meta {
                 id: &reply.id,
                 finish_reason: self.finish.as_ref(),

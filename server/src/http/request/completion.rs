@@ -76,9 +76,7 @@ pub(crate) fn prepare(shared: &Shared, body: &[u8], number: u64) -> Result<Job, 
     check_format(own.response_format.as_ref(), own.skip_special_tokens)?;
     let echo = own.echo.unwrap_or(false);
     let mut submission = common.submission(&shared.front.options.defaults)?;
-    let least = if echo { 0 } else { 1 };
-    let tokens =
-        within("max_tokens", common.max_tokens.unwrap_or(DEFAULT_TOKENS), least..=i64::MAX)?;
+    let tokens = within("max_tokens", common.max_tokens.unwrap_or(DEFAULT_TOKENS), 0..=i64::MAX)?;
     // The engine makes a token at least; it is left out again.
     submission.max_new_tokens = Some(tokens.max(1));
     if let Some(count) = own.logprobs {

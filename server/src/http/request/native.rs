@@ -121,7 +121,7 @@ pub(crate) fn prepare(shared: &Shared, body: &[u8], number: u64) -> Result<Job, 
         return Err(ApiError::unsupported("logprob_start_len", why));
     }
     let tokens = params.max_new_tokens.unwrap_or(DEFAULT_TOKENS);
-    let tokens = within("max_new_tokens", tokens, 1..=i64::MAX)?;
+    let tokens = within("max_new_tokens", tokens, 0..=i64::MAX)?;
     let common = Common {
         n: params.n,
         stream: own.stream,
@@ -142,7 +142,8 @@ pub(crate) fn prepare(shared: &Shared, body: &[u8], number: u64) -> Result<Job, 
         ..Common::default()
     };
     let mut submission = common.submission(&shared.front.options.defaults)?;
-    submission.max_new_tokens = Some(tokens);
+    // The engine makes a token at least; it is left out again.
+    submission.max_new_tokens = Some(tokens.max(1));
     let top = within("top_logprobs_num", own.top_logprobs_num.unwrap_or(0), 0..=MAX_LOGPROBS)?;
     if own.return_logprob.unwrap_or(false) {
         submission.sampling.logprobs = Some(top as u32);
@@ -164,7 +165,7 @@ pub(crate) fn prepare(shared: &Shared, body: &[u8], number: u64) -> Result<Job, 
         told: Told::Nothing,
         logprobs: submission.sampling.logprobs,
         ids: true,
-        silent: false,
+        silent: tokens == 0,
         listed: listed || common.n.unwrap_or(1) > 1,
     };
     job(shared, number, &common, prompts, submission, style)
