@@ -12,6 +12,7 @@ const TEXT: &str = "/v1/completions";
 const CHAT: &str = "/v1/chat/completions";
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn values_out_of_range_are_named() {
     let server = Server::start();
     let hi = json!([{"role": "user", "content": "hi"}]);
