@@ -172,6 +172,9 @@ impl Verb {
             (Self::Watch(_), Format::Csv | Format::Md | Format::Sarif) => {
                 ("watch", "human, json and jsonl")
             }
+            (Self::Serve(_), Format::Csv | Format::Md | Format::Sarif) => {
+                ("serve", "human, json and jsonl")
+            }
             (Self::Chat(_), Format::Human) => return Ok(()),
             (Self::Chat(_), _) => ("chat", "human"),
             (Self::Diagnose(_), _) => return Ok(()),
@@ -567,6 +570,8 @@ pub enum SchemaOf {
     BeforeRelaunch,
     /// The JSON of `bench`.
     Bench,
+    /// The memory plan of `serve`.
+    Serve,
     /// The JSON of `watch`.
     Watch,
     /// A line of a recording of `watch`.

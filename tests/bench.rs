@@ -207,7 +207,7 @@ fn a_server_is_measured_from_outside() {
     assert!(words["notes"][0].as_str().unwrap().contains("the server counts"), "{words}");
     let wrong =
         checked(&online(&[&load[..], &["--input-len", "70", "--token-ids", "0..250"]].concat()), 1);
-    assert_eq!(wrong["failures"][0]["reason"], "status_400");
+    assert_eq!(wrong["failures"][0]["reason"], "status_413");
     assert_eq!(server.drain().code(), Some(0));
 }
 

@@ -5,6 +5,7 @@
 #[allow(dead_code, reason = "shared with the tests of checkpoints")]
 pub(crate) mod files;
 
+use crate::cli::schema_check::check;
 use files::{Gguf, Scratch};
 use serde_json::{Value, json};
 use std::{
@@ -332,6 +333,11 @@ fn a_plan_alone_loads_nothing() {
     let out = plimsoll(&args).output().unwrap();
     let document: Value = serde_json::from_slice(&out.stdout).unwrap();
     assert!(out.status.success());
+    let schema = plimsoll(&["schema", "serve"]).output().unwrap().stdout;
+    assert_eq!(check(&serde_json::from_slice(&schema).unwrap(), &document), Vec::<String>::new());
+    let rows = document["memory"].as_array().unwrap();
+    let sum: u64 = rows.iter().map(|row| row["size_bytes"].as_u64().unwrap()).sum();
+    assert_eq!(sum, document["limit_bytes"].as_u64().unwrap(), "the rows add up to the limit");
     assert_eq!(document["context_length"], 64);
     assert!(document["max_total_num_tokens"].as_u64().unwrap() >= 64);
 }

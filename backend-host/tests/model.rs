@@ -101,7 +101,8 @@ impl WeightSource for Blocks {
     fn weight(&mut self, id: WeightId) -> Result<Matrix, CheckpointError> {
         let matrix = self.files.weight(id)?;
         let columns = matrix.extent.columns as usize;
-        let Some(encoding) = self.blocks.filter(|_| matrix.extent.rows > 1 && columns % 32 == 0)
+        let Some(encoding) =
+            self.blocks.filter(|_| matrix.extent.rows > 1 && columns.is_multiple_of(32))
         else {
             return Ok(matrix);
         };

@@ -53,7 +53,9 @@ pub fn human(bench: &Bench, output: &Output) -> String {
         let count = group_thousands(failed.count);
         line("fail", &format!("{count} × {reason}, the first: {}", failed.first));
     }
-    out.push_str(&metrics::latencies(&driven.metrics));
+    // When a request left the queue is not seen from outside.
+    let seen = MetricsReport { queue_time: None, ..driven.metrics.clone() };
+    out.push_str(&metrics::latencies(&seen));
     if let Some(engine) = &bench.engine {
         out.push_str(&inside(engine, output));
     }

@@ -83,6 +83,7 @@ fn every_key_verb_and_flag_is_named() {
         "doctor",
         "before-relaunch",
         "bench",
+        "serve",
         "watch",
         "diff",
     ] {
@@ -98,6 +99,7 @@ fn every_key_verb_and_flag_is_named() {
         "calibrate",
         "sweep",
         "workload",
+        "serve",
         "bench",
         "chat",
         "replay",

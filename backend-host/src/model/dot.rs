@@ -28,6 +28,10 @@ pub(super) struct Product<'a> {
 
 /// Runs a closure, itself `#[inline(always)]`, compiled for the processor's vectors.
 #[inline(always)]
+#[allow(
+    clippy::redundant_closure,
+    reason = "what is called by reference is not inlined, and gets no vectors"
+)]
 pub(super) fn vectors(arch: Level, mut run: impl FnMut()) {
     #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
     {

@@ -105,6 +105,11 @@ impl Bench {
 
 /// Sends the load and says what was measured.
 pub fn bench(args: &BenchArgs, format: Format, output: &Output) -> Result<u8, Failure> {
+    if args.base_url.is_none() && (args.model_name.is_some() || args.api_key_env.is_some()) {
+        return Err(Failure::input(
+            "--model-name and --api-key-env are for a server: --base-url URL",
+        ));
+    }
     let mut load = Load::of(args)?;
     load.notes.iter().for_each(|note| output.note(note));
     let interrupt = Interrupt::listen(output);

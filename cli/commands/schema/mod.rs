@@ -5,6 +5,7 @@ mod bench;
 mod diagnosis;
 mod profile;
 mod relaunch;
+mod serve;
 mod sweep;
 mod watch;
 
@@ -31,6 +32,7 @@ pub fn schema(args: &SchemaArgs, output: &Output) -> Result<u8, Failure> {
         SchemaOf::Doctor => document(doctor()),
         SchemaOf::BeforeRelaunch => document(relaunch::before_relaunch()),
         SchemaOf::Bench => document(bench::bench()),
+        SchemaOf::Serve => document(serve::serve()),
         SchemaOf::Watch => document(watch::summary()),
         SchemaOf::WatchRecording => document(watch::line()),
         SchemaOf::Replay => document(replay()),

@@ -11,11 +11,12 @@ use crate::{
 const TEXT: &str = "/v1/completions";
 const CHAT: &str = "/v1/chat/completions";
 
-type Case = (&'static str, Value, &'static str, &'static str);
-
-/// Path, body, parameter and message.
-fn values() -> Vec<Case> {
-    vec![
+#[test]
+#[allow(clippy::too_many_lines, reason = "a table")]
+fn values_out_of_range_are_named() {
+    let server = Server::start();
+    let hi = json!([{"role": "user", "content": "hi"}]);
+    let cases = [
         (TEXT, json!({}), "prompt", "`prompt` is missing"),
         (TEXT, json!({"prompt": ""}), "prompt", "`prompt` is empty; allowed: at least one token"),
         (
@@ -68,12 +69,6 @@ fn values() -> Vec<Case> {
             "max_tokens",
             "`max_tokens`: invalid type: string \"3\", expected i64 at line 1 column 30",
         ),
-    ]
-}
-
-fn unserved() -> Vec<Case> {
-    let hi = json!([{"role": "user", "content": "hi"}]);
-    vec![
         (
             TEXT,
             json!({"prompt": "a", "best_of": 2}),
@@ -123,13 +118,8 @@ fn unserved() -> Vec<Case> {
             "tool_choice",
             "`tool_choice` is not served: the model decides whether it calls a function: `none` or `auto`",
         ),
-    ]
-}
-
-#[test]
-fn values_out_of_range_are_named() {
-    let server = Server::start();
-    for (path, body, param, message) in values().into_iter().chain(unserved()) {
+    ];
+    for (path, body, param, message) in cases {
         let (status, error) = server.post(path, &body).error();
         assert_eq!(status, 400, "{body}");
         assert_eq!(error["message"], message, "{body}");

@@ -147,7 +147,7 @@ fn round_block(from: &[f32; BLOCK], to: &mut Words) {
     for i in 0..BLOCK {
         values[i] = ((from[i] * inverse + MAGIC).to_bits() as i32) << 24 >> 24;
     }
-    let half = |values: &[i32]| values.iter().fold(0_i32, |sum, value| sum + value);
+    let half = |values: &[i32]| values.iter().sum::<i32>();
     let (first, second) = (half(&values[..16]), half(&values[16..]));
     for i in 0..8 {
         let byte = |j: usize| (values[i * 4 + j] as u32 & 255) << (8 * j);
