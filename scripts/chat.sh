@@ -31,4 +31,4 @@ PY
     trap - EXIT
 fi
 
-exec cargo run --release --quiet --bin plimsoll -- chat --model-path "$model" "$@"
+exec cargo run --release --quiet --bin plimsoll -- chat --precision float32 --model-path "$model" "$@"

@@ -100,8 +100,8 @@ pub struct ModelArgs {
     /// How keys and values are kept.
     #[arg(long, value_enum, default_value = "float32")]
     pub kv_cache_dtype: KvDtype,
-    /// How weights are kept and multiplied.
-    #[arg(long, value_enum, default_value = "float32")]
+    /// How weights are kept and multiplied. Weights that are not quantised are as with float32 in both.
+    #[arg(long, value_enum, default_value = "int8")]
     pub precision: Precision,
     /// Threads of the model. Default: one a core.
     #[arg(long, value_name = "N")]
