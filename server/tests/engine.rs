@@ -36,6 +36,9 @@ const PAGE: u64 = 4;
 /// A model whose answers wander: small weights from a fixed sequence.
 fn checkpoint(scratch: &Scratch) -> Checkpoint {
     let mut file = Gguf::new("llama");
+    for (_, number) in file.numbers.iter_mut().filter(|(key, _)| key.ends_with("context_length")) {
+        *number = 2048;
+    }
     let mut state = 1_u64;
     for (_, _, values) in &mut file.tensors {
         for value in values {
@@ -53,7 +56,7 @@ fn settings(pages: u64) -> LiveSettings {
         chunked_prefill_size: 8,
         max_running_requests: 4,
         max_queued_requests: Some(64),
-        context_length: 64,
+        context_length: if pages > 100 { 2048 } else { 64 },
         policy: QueuePolicy::Fcfs,
         conservativeness: 0.0,
         by_priority: false,
@@ -67,7 +70,7 @@ fn model(checkpoint: &mut Checkpoint, pages: u64) -> HostModel {
         limits: StepLimits { tokens: 12, outputs: 4 },
         pages: pages as usize,
         page_tokens: PAGE as usize,
-        context: 64,
+        context: 2048,
         keep: Keep::F32,
         kv: KvFormat::F32,
     };
@@ -295,4 +298,28 @@ fn a_recording_that_is_cut_off_is_decided_again_up_to_the_cut() {
         let again = live::again(&cut).unwrap();
         assert!(again.difference.is_none(), "at {part}0 %: {}", again.difference.unwrap());
     }
+}
+
+#[test]
+fn a_client_that_does_not_read_is_given_up_before_its_events_fill_the_memory() {
+    served(600, &[], |engine| {
+        let endless = Submission { eos: EosRule::Ignored, ..Submission::greedy(prompt(1), 1800) };
+        let mut lazy = engine.submit(endless.clone());
+        while engine.status().totals.generation_tokens < 1025 {
+            thread::sleep(Duration::from_millis(2));
+        }
+        // Others go on.
+        assert_eq!(answer(engine, Submission::greedy(prompt(3), 5))().2.tokens.prompt, 17);
+        let mut events = 0;
+        let last = loop {
+            match lazy.next_blocking() {
+                Some(Event::Token(_)) => events += 1,
+                other => break other,
+            }
+        };
+        assert!((1025..1100).contains(&events), "{events}");
+        assert!(matches!(last, Some(Event::Refused(refusal)) if refusal.code == "slow_reader"));
+        // Who reads gets all of it.
+        assert_eq!(answer(engine, endless)().0.len(), 1800);
+    });
 }

@@ -6,14 +6,16 @@ use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
 use plimsoll_backend_host::model::{Sampled, Sampler, SamplingError};
 use plimsoll_checkpoint::{StopStrings, TextStream, Tokenizer};
 use plimsoll_core::sched::{EosRule, Finish, Made, RequestId};
-use tokio::sync::mpsc::UnboundedSender;
 
-use super::handle::{Ended, Event, Matched, Piece, Refusal, Submission, TokenUse};
+use super::handle::{Ended, Event, Events, Matched, Piece, Refusal, Submission, TokenUse};
+
+/// Most events that a client may leave unread: far more than lie between a socket and a reader that reads.
+const MOST_UNREAD: u64 = 1024;
 
 /// A request under way.
 #[derive(Debug)]
 struct Asked {
-    events: UnboundedSender<Event>,
+    events: Events,
     sampler: Sampler,
     text: TextStream,
     stops: StopStrings,
@@ -49,7 +51,7 @@ impl Desk {
         &self,
         id: RequestId,
         submission: &Submission,
-        events: UnboundedSender<Event>,
+        events: Events,
     ) -> Result<(), SamplingError> {
         let sampler = Sampler::new(submission.sampling, &submission.prompt)?;
         let stop: Vec<String> =
@@ -101,6 +103,10 @@ impl Desk {
             Some(Matched::Text(_)) => String::new(),
             _ => asked.rest(&self.tokenizer),
         };
+        if asked.events.unread() > MOST_UNREAD {
+            let message = format!("more than {MOST_UNREAD} tokens were left unread");
+            return asked.tell(Event::Refused(Refusal { code: "slow_reader", message }));
+        }
         let (matched, tokens) = (asked.matched.take(), asked.tokens);
         asked.tell(Event::Finished(Ended { finish, matched, text: held, tokens }));
     }
@@ -145,7 +151,7 @@ impl Asked {
         if let Some(stop) = certain.stop {
             self.matched = Some(Matched::Text(self.stop.get(stop).cloned().unwrap_or_default()));
         }
-        certain.stop.is_some()
+        certain.stop.is_some() || self.events.unread() > MOST_UNREAD
     }
 
     /// Text that was held back, when no more comes.

@@ -122,11 +122,41 @@ pub enum Event {
     Refused(Refusal),
 }
 
+/// The engine's end of a request's events. It never waits: how many lie unread is counted, so that a client
+/// that does not read can be given up before they fill the memory.
+#[derive(Clone, Debug)]
+pub struct Events {
+    sender: UnboundedSender<Event>,
+    unread: Arc<AtomicU64>,
+}
+
+/// Nobody listens any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NobodyListens;
+
+impl Events {
+    /// Tells an event.
+    ///
+    /// # Errors
+    ///
+    /// [`NobodyListens`].
+    pub fn send(&self, event: Event) -> Result<(), NobodyListens> {
+        self.unread.fetch_add(1, Ordering::Relaxed);
+        self.sender.send(event).map_err(|_| NobodyListens)
+    }
+
+    /// Events that were told and not yet read.
+    #[must_use]
+    pub fn unread(&self) -> u64 {
+        self.unread.load(Ordering::Relaxed)
+    }
+}
+
 /// What the engine's thread is told.
 #[derive(Debug)]
 pub enum Command {
     /// A request, and who hears of it.
-    Submit(RequestId, Box<Submission>, UnboundedSender<Event>),
+    Submit(RequestId, Box<Submission>, Events),
     /// Nobody hears any more.
     Abort(RequestId),
     /// No new requests; the end when the last one is answered.
@@ -177,7 +207,9 @@ impl Engine {
     #[must_use]
     pub fn submit(&self, submission: Submission) -> Ticket {
         let id = RequestId(self.shared.next.fetch_add(1, Ordering::Relaxed));
-        let (events, receiver) = unbounded_channel();
+        let (sender, receiver) = unbounded_channel();
+        let unread = Arc::new(AtomicU64::new(0));
+        let events = Events { sender, unread: Arc::clone(&unread) };
         let command = Command::Submit(id, Box::new(submission), events.clone());
         if self.commands.send(command).is_err() {
             let message = "the engine has stopped".to_owned();
@@ -185,7 +217,7 @@ impl Engine {
             // The receiver is here: it cannot be closed.
             let _ = events.send(Event::Refused(refusal));
         }
-        Ticket { id, events: receiver, commands: self.commands.clone() }
+        Ticket { id, events: receiver, unread, commands: self.commands.clone() }
     }
 
     /// What it is.
@@ -230,6 +262,7 @@ impl EngineEnd {
 pub struct Ticket {
     id: RequestId,
     events: UnboundedReceiver<Event>,
+    unread: Arc<AtomicU64>,
     commands: Sender<Command>,
 }
 
@@ -242,17 +275,26 @@ impl Ticket {
 
     /// The next event; `None` after the last, or when the engine died.
     pub async fn next(&mut self) -> Option<Event> {
-        self.events.recv().await
+        let event = self.events.recv().await;
+        self.read(event)
     }
 
     /// The same for a task that waits for several.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
-        self.events.poll_recv(context)
+        self.events.poll_recv(context).map(|event| self.read(event))
     }
 
     /// The same for a thread that may wait.
     pub fn next_blocking(&mut self) -> Option<Event> {
-        self.events.blocking_recv()
+        let event = self.events.blocking_recv();
+        self.read(event)
+    }
+
+    fn read(&self, event: Option<Event>) -> Option<Event> {
+        if event.is_some() {
+            self.unread.fetch_sub(1, Ordering::Relaxed);
+        }
+        event
     }
 }
 

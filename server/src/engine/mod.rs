@@ -7,8 +7,8 @@ mod run;
 mod status;
 
 pub use handle::{
-    Command, Ended, Engine, EngineEnd, Event, Matched, Piece, Refusal, Submission, Ticket,
-    TokenUse, channel,
+    Command, Ended, Engine, EngineEnd, Event, Events, Matched, NobodyListens, Piece, Refusal,
+    Submission, Ticket, TokenUse, channel,
 };
 pub use run::{EngineError, Loaded, Pressure, run};
 pub use status::{EngineInfo, MemoryRow, Phase, Status, Totals};

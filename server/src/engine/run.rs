@@ -16,12 +16,11 @@ use plimsoll_core::{
     sched::{Decision, Finish, Mode, NewRequest, RequestId, sglang::ConfigError},
     units::Nanos,
 };
-use tokio::sync::mpsc::UnboundedSender;
 
 use super::{
     asked::Desk,
     body::HostBody,
-    handle::{Command, EngineEnd, Event, Refusal, Submission},
+    handle::{Command, EngineEnd, Event, Events, Refusal, Submission},
     status::{Phase, Totals},
 };
 
@@ -341,7 +340,7 @@ impl Thread<'_> {
         &self,
         id: RequestId,
         submission: Submission,
-        events: &UnboundedSender<Event>,
+        events: &Events,
         live: &mut Live,
         around: &mut Around<'_>,
     ) -> Result<(), Refusal> {

@@ -264,10 +264,11 @@ fn bodies_above_the_limit_are_answered_at_once() {
 fn chunked(server: &Server, body: &str) -> String {
     use std::io::Write;
     let mut stream = std::net::TcpStream::connect(server.address).unwrap();
-    let head = format!("POST {TEXT} HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n");
+    let head = format!(
+        "POST {TEXT} HTTP/1.1\r\nHost: t\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+    );
     stream.write_all(head.as_bytes()).unwrap();
     stream.write_all(body.as_bytes()).unwrap();
-    stream.shutdown(std::net::Shutdown::Write).unwrap();
     let mut open = Open::read(stream);
     assert_eq!(open.status, 413);
     open.rest()

@@ -14,11 +14,10 @@ use plimsoll_core::{
     units::Bytes,
 };
 use plimsoll_server::engine::{
-    Command, Ended, Engine, EngineEnd, EngineInfo, Event, Matched, MemoryRow, Phase, Piece,
+    Command, Ended, Engine, EngineEnd, EngineInfo, Event, Events, Matched, MemoryRow, Phase, Piece,
     Refusal, Submission, TokenUse, channel,
 };
 use serde_json::{Map, Value, json};
-use tokio::sync::mpsc::UnboundedSender;
 
 /// The token that ends a text.
 pub(crate) const EOS: u32 = 257;
@@ -114,7 +113,7 @@ pub(crate) fn start(script: Script) -> (Engine, Arc<Mutex<Seen>>) {
 
 struct Running {
     submission: Box<Submission>,
-    events: UnboundedSender<Event>,
+    events: Events,
     text: TextStream,
     stops: StopStrings,
     sent: u64,
@@ -165,7 +164,7 @@ fn take(
     script: &Script,
     id: RequestId,
     submission: Box<Submission>,
-    events: UnboundedSender<Event>,
+    events: Events,
 ) {
     if running.len() >= script.room {
         let message = format!("{} requests wait", script.room);
