@@ -341,3 +341,30 @@ fn a_plan_alone_loads_nothing() {
     assert_eq!(document["context_length"], 64);
     assert!(document["max_total_num_tokens"].as_u64().unwrap() >= 64);
 }
+
+#[test]
+fn a_folder_from_the_hub_is_served_and_a_limit_below_its_weights_is_refused_with_numbers() {
+    let scratch = Scratch::new();
+    let folder = files::folder(&scratch, &files::config()).display().to_string();
+    let (code, said) = fails(&["serve", "--model-path", &folder]);
+    assert!(code == 2 && said.contains("tokenizer.json is missing"), "{code} {said}");
+    let words: serde_json::Map<String, Value> =
+        (0..260).map(|id| (format!("w{id}"), json!(id))).collect();
+    let tokenizer = json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+        "pre_tokenizer": null, "post_processor": null, "decoder": null,
+        "model": { "type": "WordLevel", "vocab": words, "unk_token": "w0" },
+    });
+    scratch.file("tokenizer.json", tokenizer.to_string());
+    let server = Server::start(&folder, &["--served-model-name", "tiny"]);
+    let answer = Address(server.port).complete(&json!([1, 2, 3]), 4);
+    assert!(answer["usage"]["completion_tokens"].as_u64() >= Some(1), "{answer}");
+    assert!(server.drain().success());
+    let (code, said) = fails(&["serve", "--model-path", &folder, "--memory-limit", "4KiB"]);
+    assert!(
+        code == 2 && said.contains("the weights take") && said.contains("4.00 KiB"),
+        "{code} {said}"
+    );
+    let (code, said) = fails(&["serve", "--model-path", &folder, "--memory-limit", "20MiB"]);
+    assert!(code == 2 && said.contains("--memory-limit"), "{code} {said}");
+}
