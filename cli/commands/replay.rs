@@ -51,16 +51,8 @@ fn served(log: &Log, args: &ReplayArgs, format: Format, output: &Output) -> Resu
         )));
     }
     let again = live::again(log).map_err(|error| Failure::input(format!("{place}: {error}")))?;
-    let document = json!({
-        "schema": "plimsoll.replay/1",
-        "recording": extent_name(again.extent),
-        "cut_at_byte": cut_at(again.extent),
-        "decisions": again.compared,
-        "same_decisions": again.difference.is_none(),
-        "first": diff::first(again.difference.as_ref()),
-        "moment": null,
-        "timeline": null,
-    });
+    let views = (Value::Null, Value::Null);
+    let document = document(again.extent, again.compared, again.difference.as_ref(), views);
     let text = match format {
         Format::Json => format!("{document:#}\n"),
         Format::Jsonl => format!("{document}\n"),
@@ -144,14 +136,25 @@ const fn cut_at(extent: Extent) -> Option<u64> {
 }
 
 fn machine(again: &Again, log: &Log, args: &ReplayArgs) -> Result<Value, Failure> {
-    Ok(json!({
+    let views = (views::moment(log, &args.views)?, views::timeline(log, &args.views));
+    Ok(document(again.extent, again.compared, again.difference.as_ref(), views))
+}
+
+/// The result for machines, with the accounts at a moment and the timeline.
+fn document(
+    extent: Extent,
+    compared: usize,
+    difference: Option<&Difference>,
+    (moment, timeline): (Value, Value),
+) -> Value {
+    json!({
         "schema": "plimsoll.replay/1",
-        "recording": extent_name(again.extent),
-        "cut_at_byte": cut_at(again.extent),
-        "decisions": again.compared,
-        "same_decisions": again.difference.is_none(),
-        "first": diff::first(again.difference.as_ref()),
-        "moment": views::moment(log, &args.views)?,
-        "timeline": views::timeline(log, &args.views),
-    }))
+        "recording": extent_name(extent),
+        "cut_at_byte": cut_at(extent),
+        "decisions": compared,
+        "same_decisions": difference.is_none(),
+        "first": diff::first(difference),
+        "moment": moment,
+        "timeline": timeline,
+    })
 }
