@@ -98,6 +98,21 @@ impl Server {
         Address(self.port).connect()
     }
 
+    /// An answer of so many tokens that has begun to come.
+    fn stream(&self, tokens: u64) -> TcpStream {
+        let mut stream = self.connect();
+        let body = json!({
+            "model": "tiny", "prompt": "ab", "max_tokens": tokens, "ignore_eos": true, "stream": true,
+        });
+        let body = body.to_string();
+        let length = body.len();
+        let head =
+            format!("POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n");
+        stream.write_all((head + &body).as_bytes()).unwrap();
+        stream.read_exact(&mut [0; 16]).unwrap();
+        stream
+    }
+
     pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> (u16, String) {
         Address(self.port).ask(method, path, body)
     }
@@ -227,15 +242,7 @@ fn a_server_that_is_killed_leaves_a_recording_up_to_the_cut() {
     let recording = scratch.0.join("cut.log");
     let mut server = Server::start(&model, &["--record", &recording.display().to_string()]);
     load(&server, 6);
-    let mut open = server.connect();
-    let body = r#"{"model":"tiny","prompt":"ab","max_tokens":40,"ignore_eos":true,"stream":true}"#;
-    let head = format!(
-        "POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n",
-        body.len()
-    );
-    open.write_all((head + body).as_bytes()).unwrap();
-    let mut first = [0; 16];
-    open.read_exact(&mut first).unwrap();
+    let _open = server.stream(40);
     server.signal("-KILL");
     server.child.wait().unwrap();
     let (code, document) = replay(&recording);
@@ -248,15 +255,7 @@ fn a_server_that_is_killed_leaves_a_recording_up_to_the_cut() {
 fn a_client_that_leaves_frees_its_slots() {
     let scratch = Scratch::new();
     let server = Server::start(&model(&scratch), &["--max-running-requests", "1"]);
-    let mut stream = server.connect();
-    let body = r#"{"model":"tiny","prompt":"ab","max_tokens":60,"ignore_eos":true,"stream":true}"#;
-    let head = format!(
-        "POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n",
-        body.len()
-    );
-    stream.write_all((head + body).as_bytes()).unwrap();
-    let mut first = [0; 16];
-    stream.read_exact(&mut first).unwrap();
+    let stream = server.stream(60);
     drop(stream);
     // With one request at a time the next is answered when the first is gone.
     let answer = Address(server.port).complete(&json!([1, 2, 3]), 4);

@@ -183,9 +183,7 @@ pub fn again(recording: &Log) -> Result<LiveAgain, LiveAgainError> {
     let mut live = Live::new(settings.config())?;
     let mut recorder = Recorder::new(Vec::new(), &recording.header)?;
     begin(&settings, &plan, &mut recorder);
-    let mut bytes = Collected::default();
-    inputs.again(&mut live, &mut pool, &mut bytes, &mut Unwatched)?;
-    bytes.0.into_iter().for_each(|record| recorder.record(record));
+    inputs.again(&mut live, &mut pool, &mut recorder, &mut Unwatched)?;
     let text = match (recorder.error, recorder.log) {
         (Some(error), _) => return Err(error.into()),
         (None, Some(log)) => log.finish(Closing::Complete)?.0,
@@ -203,16 +201,6 @@ pub fn again(recording: &Log) -> Result<LiveAgain, LiveAgainError> {
     }
     let difference = diff::diff(recording, &second, DigestScope::Decisions);
     Ok(LiveAgain { extent, compared, difference, log })
-}
-
-/// Records as they come.
-#[derive(Default)]
-struct Collected(Vec<decision::Record>);
-
-impl DecisionSink for Collected {
-    fn record(&mut self, record: decision::Record) {
-        self.0.push(record);
-    }
 }
 
 /// The account of that name; what the simulator has no account for is a workspace.
