@@ -1,0 +1,6 @@
+// Every kernel in one unit.
+#include "embed.cu"
+#include "norms.cu"
+#include "pointwise.cu"
+#include "copy.cu"
+#include "dequant.cu"
