@@ -4,3 +4,5 @@
 #include "pointwise.cu"
 #include "copy.cu"
 #include "dequant.cu"
+#include "rope.cu"
+#include "decode_attention.cu"

@@ -5,7 +5,7 @@
 #include "fibres.h"
 
 #define __device__
-#define __forceinline__ inline __attribute__((always_inline))
+#define __forceinline__ inline
 #define KERNEL(threads, blocks) static void
 #define REGISTER(name) \
   static shim::Registration registration_##name(shim::Caller<&name>::kernel(#name));
