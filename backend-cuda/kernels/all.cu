@@ -6,3 +6,4 @@
 #include "dequant.cu"
 #include "rope.cu"
 #include "decode_attention.cu"
+#include "prefill_attention.cu"
