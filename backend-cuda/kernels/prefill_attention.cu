@@ -41,21 +41,22 @@ struct Share {
   }
 };
 
-// fp8 through registers: four parts are under way together.
+// fp8 through registers: some parts are under way together.
 template <class T, int D, bool WHOLE>
 __device__ __forceinline__ void fetch_widened(Rows<T, D> to, const fp8* pool, const u64* places, u64 plane, int head_dim) {
+  constexpr int TOGETHER = 4;
 #pragma unroll 1
-  for (int i = 0; i < Share<D>::COUNT; i += 4) {
-    unsigned pairs[4][4];
+  for (int i = 0; i < Share<D>::COUNT; i += TOGETHER) {
+    unsigned pairs[TOGETHER][4];
 #pragma unroll
-    for (int j = 0; j < 4; j++) {
+    for (int j = 0; j < TOGETHER; j++) {
       const Share<D> share(i + j);
       const u64 place = places[share.row];
       const bool there = place != NOWHERE;
       load_eight<T, WHOLE>(pairs[j], pool + (there ? place + plane : 0), share.part * 8, there ? head_dim : 0);
     }
 #pragma unroll
-    for (int j = 0; j < 4; j++) {
+    for (int j = 0; j < TOGETHER; j++) {
       const Share<D> share(i + j);
       store16(to.part(share.row, share.part), uint4{pairs[j][0], pairs[j][1], pairs[j][2], pairs[j][3]});
     }
@@ -322,7 +323,7 @@ __device__ __forceinline__ void prefill_attention(T* out, const T* qkv, const in
   PREFILL_ATTENTION(T##_d64, T, T, 64, 3)                     \
   PREFILL_ATTENTION(T##_d128, T, T, 128, 2)                   \
   PREFILL_ATTENTION(T##_d256, T, T, 256, 1)                   \
-  PREFILL_ATTENTION(T##_d64_kv8, T, fp8, 64, 3)               \
+  PREFILL_ATTENTION(T##_d64_kv8, T, fp8, 64, 2)               \
   PREFILL_ATTENTION(T##_d128_kv8, T, fp8, 128, 2)             \
   PREFILL_ATTENTION(T##_d256_kv8, T, fp8, 256, 1)
 
