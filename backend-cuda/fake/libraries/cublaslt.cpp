@@ -1,7 +1,7 @@
 // A cuBLASLt over the fake driver: products of bf16 and f16, accumulated in float32, put on the fake
 // driver's streams so that graphs record them. It checks what the library checks: layouts, types,
 // alignment, the workspace of the algorithm, and that an algorithm is the product's own.
-// Compiled with -DFAKE_OLD it lacks a symbol.
+// Compiled with -DFAKE_OLD_LIBRARIES it lacks a symbol.
 #include "../driver.h"
 #include "product.h"
 
@@ -98,7 +98,7 @@ API cublasLtDestroy(void* handle) {
     }
     return destroyed<Handle>("lt_handles", handle);
 }
-#ifndef FAKE_OLD
+#ifndef FAKE_OLD_LIBRARIES
 extern "C" __attribute__((visibility("default"))) size_t cublasLtGetVersion() { return 130000; }
 #endif
 API cublasLtMatrixLayoutCreate(void** layout, int type, uint64_t rows, uint64_t columns, int64_t leading) {

@@ -1,7 +1,7 @@
 // A NCCL over the fake driver, for the devices of one process: sums on the fake driver's streams, in
 // rank order, accumulated in float32. A rank's stream waits until all ranks have come to the same sum,
 // as on devices; what would hang there is an error here.
-// Compiled with -DFAKE_OLD it lacks a symbol.
+// Compiled with -DFAKE_OLD_LIBRARIES it lacks a symbol.
 #include "../driver.h"
 
 #include <cstring>
@@ -207,7 +207,7 @@ API ncclGroupStart() {
     depth++;
     return OK;
 }
-#ifndef FAKE_OLD
+#ifndef FAKE_OLD_LIBRARIES
 API ncclGroupEnd() {
     Lock held(driver.lock);
     if (depth == 0) return fail(INVALID_USAGE, "a group ends that did not begin");
