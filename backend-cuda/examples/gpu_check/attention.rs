@@ -12,21 +12,21 @@ use plimsoll_core::model::encoding::{e4m3_to_f32, f32_to_e4m3};
 
 /// One shape of attention.
 #[derive(Clone, Copy, Debug)]
-pub struct Case {
-    pub float: Float,
-    pub kv: KvFloat,
-    pub queries: u32,
-    pub kv_heads: u32,
-    pub width: u32,
-    pub page_tokens: u32,
-    pub window: u32,
+pub(crate) struct Case {
+    pub(crate) float: Float,
+    pub(crate) kv: KvFloat,
+    pub(crate) queries: u32,
+    pub(crate) kv_heads: u32,
+    pub(crate) width: u32,
+    pub(crate) page_tokens: u32,
+    pub(crate) window: u32,
     /// Layers of a page; the last one is used.
-    pub layers: u32,
+    pub(crate) layers: u32,
 }
 
 impl Case {
     /// Width of the kernels' template.
-    pub const fn template(&self) -> u32 {
+    pub(crate) const fn template(&self) -> u32 {
         match self.width {
             0..=64 => 64,
             65..=128 => 128,
@@ -57,10 +57,10 @@ impl Case {
 }
 
 /// New tokens of a sequence: those that exist before, and how many are new.
-pub type Lengths = [(usize, usize)];
+pub(crate) type Lengths = [(usize, usize)];
 
 /// Rows of a step with everything that kernels read of them.
-pub struct Laid {
+pub(crate) struct Laid {
     case: Case,
     rows: Vec<(usize, usize)>,
     positions: Buffer,
@@ -74,7 +74,7 @@ pub struct Laid {
 
 impl Laid {
     /// Sequences over scattered pages; `padding` rows follow.
-    pub fn new(
+    pub(crate) fn new(
         bench: &mut Bench,
         case: Case,
         lengths: &Lengths,
@@ -242,7 +242,7 @@ fn mixed(
 }
 
 /// Rows of single tokens, in `splits` parts.
-pub fn decode(
+pub(crate) fn decode(
     bench: &mut Bench,
     case: Case,
     lengths: &[usize],
@@ -271,7 +271,7 @@ pub fn decode(
 }
 
 /// Chunks of prompts.
-pub fn prefill(bench: &mut Bench, case: Case, lengths: &Lengths) -> Result<f64, String> {
+pub(crate) fn prefill(bench: &mut Bench, case: Case, lengths: &Lengths) -> Result<f64, String> {
     let laid = Laid::new(bench, case, lengths, 0)?;
     laid.fill(bench)?;
     let (values, qkv) = laid.queries(bench, 0)?;
@@ -301,7 +301,7 @@ pub fn prefill(bench: &mut Bench, case: Case, lengths: &Lengths) -> Result<f64, 
 }
 
 /// Rotation of queries and keys, and their way into the pool.
-pub fn rope_store(bench: &mut Bench, case: Case, lengths: &Lengths) -> Result<f64, String> {
+pub(crate) fn rope_store(bench: &mut Bench, case: Case, lengths: &Lengths) -> Result<f64, String> {
     let padding = 1;
     let laid = Laid::new(bench, case, lengths, padding)?;
     laid.fill(bench)?;

@@ -11,33 +11,33 @@ use plimsoll_core::{
 };
 use std::rc::Rc;
 
-pub use plimsoll_backend_cuda::device::Float;
+pub(crate) use plimsoll_backend_cuda::device::Float;
 
 /// Anything that the device layer says, as text.
-pub fn text(error: impl ToString) -> String {
+pub(crate) fn text(error: impl ToString) -> String {
     error.to_string()
 }
 
 /// One card and a stream on it.
-pub struct Bench {
-    pub card: Rc<Card>,
-    pub stream: Stream,
+pub(crate) struct Bench {
+    pub(crate) card: Rc<Card>,
+    pub(crate) stream: Stream,
     random: u64,
 }
 
 impl Bench {
-    pub fn open(device: u32, seed: u64) -> Result<Self, String> {
+    pub(crate) fn open(device: u32, seed: u64) -> Result<Self, String> {
         let card = cards(&[device]).map_err(text)?.remove(0);
         let stream = Stream::new(&card).map_err(text)?;
         Ok(Self { card, stream, random: seed })
     }
 
-    pub fn kernels(&self, float: Float, width: u32, kv: KvFloat) -> Result<Kernels, String> {
+    pub(crate) fn kernels(&self, float: Float, width: u32, kv: KvFloat) -> Result<Kernels, String> {
         Kernels::load(&self.card, float, width, kv).map_err(text)
     }
 
     /// The next 64 bits of `SplitMix64`.
-    pub fn bits(&mut self) -> u64 {
+    pub(crate) fn bits(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.random;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -46,17 +46,17 @@ impl Bench {
     }
 
     /// From 0 to below 1.
-    pub fn unit(&mut self) -> f64 {
+    pub(crate) fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
     /// `count` values from -1 to 1, times `size`.
-    pub fn values(&mut self, count: usize, size: f32) -> Vec<f32> {
+    pub(crate) fn values(&mut self, count: usize, size: f32) -> Vec<f32> {
         (0..count).map(|_| (self.unit() * 2.0 - 1.0) as f32 * size).collect()
     }
 
     /// Memory of the card with these values in it.
-    pub fn up<T: Pod>(&self, values: &[T]) -> Result<Buffer, String> {
+    pub(crate) fn up<T: Pod>(&self, values: &[T]) -> Result<Buffer, String> {
         let size = Bytes(size_of_val(values).max(1) as u64);
         let buffer = Buffer::take(&self.card, size).map_err(text)?;
         let mut pinned = Pinned::take(&self.card, size).map_err(text)?;
@@ -67,7 +67,7 @@ impl Bench {
     }
 
     /// Memory of the card for `count` values, every byte 0xA5.
-    pub fn room<T: Pod>(&self, count: usize) -> Result<Buffer, String> {
+    pub(crate) fn room<T: Pod>(&self, count: usize) -> Result<Buffer, String> {
         let size = Bytes((count * size_of::<T>()).max(1) as u64);
         let buffer = Buffer::take(&self.card, size).map_err(text)?;
         self.stream.fill(buffer.pointer(), 0xA5).map_err(text)?;
@@ -75,7 +75,7 @@ impl Bench {
     }
 
     /// What lies there now.
-    pub fn down<T: Pod>(&self, from: DevicePointer) -> Result<Vec<T>, String> {
+    pub(crate) fn down<T: Pod>(&self, from: DevicePointer) -> Result<Vec<T>, String> {
         let pinned = Pinned::take(&self.card, Bytes(from.size())).map_err(text)?;
         self.stream.copy_out(&pinned, 0, from).map_err(text)?;
         self.stream.synchronize().map_err(text)?;
@@ -84,7 +84,7 @@ impl Bench {
 }
 
 /// Rounded to the model's numbers.
-pub fn narrow(float: Float, values: &[f32]) -> Vec<u16> {
+pub(crate) fn narrow(float: Float, values: &[f32]) -> Vec<u16> {
     let each = |value: &f32| match float {
         Float::Bf16 => f32_to_bf16(*value),
         Float::F16 => f32_to_f16(*value),
@@ -93,7 +93,7 @@ pub fn narrow(float: Float, values: &[f32]) -> Vec<u16> {
 }
 
 /// As float32, exactly.
-pub fn wide(float: Float, bits: &[u16]) -> Vec<f32> {
+pub(crate) fn wide(float: Float, bits: &[u16]) -> Vec<f32> {
     let each = |bits: &u16| match float {
         Float::Bf16 => bf16_to_f32(*bits),
         Float::F16 => f16_to_f32(*bits),
@@ -102,7 +102,7 @@ pub fn wide(float: Float, bits: &[u16]) -> Vec<f32> {
 }
 
 /// The largest step between a number and its neighbour, as a part of it.
-pub const fn step(float: Float) -> f64 {
+pub(crate) const fn step(float: Float) -> f64 {
     match float {
         Float::Bf16 => 1.0 / 128.0,
         Float::F16 => 1.0 / 1024.0,
@@ -110,7 +110,7 @@ pub const fn step(float: Float) -> f64 {
 }
 
 /// The worst difference in units of what is allowed: `rel` of the wanted value, and `abs`.
-pub fn worst(got: &[f32], want: &[f64], rel: f64, abs: f64) -> Result<f64, String> {
+pub(crate) fn worst(got: &[f32], want: &[f64], rel: f64, abs: f64) -> Result<f64, String> {
     if got.len() != want.len() {
         return Err(format!("{} values for {}", got.len(), want.len()));
     }

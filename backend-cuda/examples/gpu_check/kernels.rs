@@ -12,7 +12,7 @@ use plimsoll_core::model::encoding::{ENCODINGS, Encoding};
 
 /// How large the cases are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Scale {
+pub(crate) enum Scale {
     /// A few rows, for a processor that plays a device.
     Small,
     /// As a model of 8 billion parameters has them.
@@ -29,10 +29,10 @@ impl Scale {
 }
 
 /// Answers with the worst difference, as a part of what is allowed.
-pub type Check = fn(&mut Bench, Scale) -> Result<f64, String>;
+pub(crate) type Check = fn(&mut Bench, Scale) -> Result<f64, String>;
 
 /// All checks, by the names of the kernels.
-pub const CHECKS: [(&str, Check); 13] = [
+pub(crate) const CHECKS: [(&str, Check); 13] = [
     ("embed", embed),
     ("rms_norm", rms_norm),
     ("head_norm", head_norm),
