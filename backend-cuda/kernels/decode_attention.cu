@@ -142,7 +142,7 @@ __device__ __forceinline__ void soften(unsigned* weights, float (*score)[4], Run
     run.sum[h] *= before;
 #pragma unroll
     for (int n = 0; n < 2; n++) {
-      const unsigned pair = pack<T>(exp2_fast(score[n][2 * h] - next), exp2_fast(score[n][2 * h + 1] - next));
+      const unsigned pair = pack_weights<T>(exp2_fast(score[n][2 * h] - next), exp2_fast(score[n][2 * h + 1] - next));
       weights[2 * n + h] = pair;
       // The weights as they are multiplied: equal values come out as they are.
       run.sum[h] += low_of<T>(pair) + high_of<T>(pair);

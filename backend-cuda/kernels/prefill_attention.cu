@@ -45,7 +45,8 @@ __device__ __forceinline__ void load_into(T* to, const S* row, int element, int 
 template <class T, class S, int D>
 __device__ __forceinline__ void fetch(Rows<T, D> to, const S* pool, const u64* places, u64 plane, int head_dim, bool whole) {
   constexpr int PARTS = D / 8;
-#pragma unroll
+  // More copies in one go would cost registers that the products need.
+#pragma unroll(D > 64 ? 2 : 1)
   for (int i = 0; i < PREFILL_TOKENS * PARTS / PREFILL_ATTENTION_THREADS; i++) {
     const int at = i * PREFILL_ATTENTION_THREADS + threadIdx.x, row = at / PARTS, part = at % PARTS;
     const u64 place = places[row];
@@ -97,7 +98,7 @@ __device__ __forceinline__ void prefill_scores(float (*score)[4], const unsigned
   for (int n = 0; n < PREFILL_TOKENS / 8; n++)
 #pragma unroll
     for (int i = 0; i < 4; i++) score[n][i] = 0.0f;
-#pragma unroll
+#pragma unroll(D > 128 ? 1 : D / 16)
   for (int step = 0; step < D / 16; step++) {
     unsigned a[4];
     if (D > 128) {
@@ -163,7 +164,7 @@ __device__ __forceinline__ void prefill_values(PrefillRun<D>& run, const float (
 #pragma unroll
     for (int i = 0; i < 4; i++) {
       const float* pair = score[2 * n + (i >> 1)] + (i & 1) * 2;
-      a[i] = pack<T>(pair[0], pair[1]);
+      a[i] = pack_weights<T>(pair[0], pair[1]);
       // The weights as they are multiplied: equal values come out as they are.
       run.sum[i & 1] += low_of<T>(a[i]) + high_of<T>(a[i]);
     }

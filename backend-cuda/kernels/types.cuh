@@ -92,6 +92,21 @@ __device__ __forceinline__ unsigned pack<f16>(float low, float high) {
   return from_float<f16>(low).bits | (unsigned)from_float<f16>(high).bits << 16;
 }
 
+// The same for values from 0 to 1, which no type saturates.
+template <class T>
+__device__ __forceinline__ unsigned pack_weights(float low, float high) {
+  return pack<T>(low, high);
+}
+
+#ifndef PLIMSOLL_SHIM
+template <>
+__device__ __forceinline__ unsigned pack_weights<f16>(float low, float high) {
+  unsigned pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+#endif
+
 template <class T>
 __device__ __forceinline__ float low_of(unsigned pair) {
   return to_float(T{(unsigned short)(pair & 0xffff)});

@@ -20,6 +20,10 @@ mod probe;
 #[cfg(test)]
 mod products;
 #[cfg(test)]
+mod rebuild;
+#[cfg(test)]
 mod sums;
 #[cfg(test)]
 mod support;
+#[cfg(test)]
+mod typed;

@@ -111,7 +111,7 @@ pub fn build(flags: &[&str]) -> Option<PathBuf> {
         let beside = |name: &str| fake.join("libraries").join(name);
         let product = making.join("product.o");
         compile(
-            &["-std=c++17", "-Wall", "-fPIC", "-O3", "-c"],
+            &["-std=c++17", "-Wall", "-Wno-psabi", "-fPIC", "-O3", "-c"],
             &[beside("product.cpp")],
             &product,
         )?;
