@@ -148,7 +148,7 @@ fn head_norm(bench: &mut Bench, scale: Scale) -> Result<f64, String> {
     let mut want: Vec<f64> = wide(float, &x).iter().map(|v| f64::from(*v)).collect();
     for row in want.chunks_mut(row_width) {
         for head in row[start..start + heads * width].chunks_mut(width) {
-            head.copy_from_slice(&normed(&head.to_vec(), &weight, epsilon));
+            head.copy_from_slice(&normed(head, &weight, epsilon));
         }
     }
     let got = wide(float, &bench.down::<u16>(on_x.pointer())?);
