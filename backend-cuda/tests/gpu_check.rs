@@ -18,6 +18,12 @@ mod bench;
 #[path = "../examples/gpu_check/kernels.rs"]
 mod kernels;
 #[cfg(test)]
+#[path = "../examples/gpu_check/model.rs"]
+mod model;
+#[cfg(test)]
+#[path = "../examples/gpu_check/noise.rs"]
+mod noise;
+#[cfg(test)]
 #[path = "driver/support.rs"]
 mod support;
 
@@ -26,6 +32,8 @@ mod tests {
     use super::{
         bench::Bench,
         kernels::{self, Scale},
+        model,
+        noise::Size,
         support,
     };
 
@@ -49,6 +57,24 @@ mod tests {
         let Some(folder) = support::build(&[]) else { return };
         let ended = support::child(TEST, "kernels", &folder, &[]);
         assert_eq!(ended.text.matches(" of what is allowed").count(), 2 * kernels::CHECKS.len());
+        ended.nothing_leaked();
+    }
+
+    #[test]
+    fn a_decoder_is_driven() {
+        const TEST: &str = "tests::a_decoder_is_driven";
+        if std::env::var_os(support::CHILD).is_some() {
+            println!("{:#}", model::agrees_with_host().unwrap());
+            let driven = model::served(Size::Tiny).unwrap();
+            assert!(driven["pool_tokens"].as_u64() >= Some(512), "{driven}");
+            assert_eq!(driven["unexplained_bytes"], 0);
+            assert_eq!(Size::Llama8b.settings().unwrap().limits.tokens, 8448);
+            println!("driven: {driven:#}");
+            return;
+        }
+        let Some(folder) = support::build(&[]) else { return };
+        let ended = support::child(TEST, "decoder", &folder, &[]);
+        assert!(ended.text.contains("driven: "), "{}", ended.text);
         ended.nothing_leaked();
     }
 }
