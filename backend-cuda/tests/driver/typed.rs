@@ -291,5 +291,5 @@ fn every_kernel_has_its_call() {
     let Some(folder) = build(&[]) else { return };
     let ended: Ended = run_child("typed::child", "all", &folder, &[]);
     ended.nothing_leaked();
-    assert!(ended.report["kernels"] > 100, "{:?}", ended.report);
+    assert_eq!(ended.report["kernels"], 4 * 22);
 }
