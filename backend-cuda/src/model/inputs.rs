@@ -2,7 +2,7 @@
 //! place in one pinned buffer and in one region of the device, so a step is one or two copies up.
 
 use super::options::CudaOptions;
-use plimsoll_core::tape::own::{Draw, Sequence, StepSize};
+use plimsoll_core::tape::own::{Draw, Sequence};
 
 /// Every part begins at a multiple of this, in bytes.
 const ALIGNMENT: u64 = 256;
@@ -12,6 +12,10 @@ pub(crate) const TILE_ROWS: usize = 64;
 const DRAW_WORDS: usize = 6;
 /// 32-bit words of a tile: first row, rows, sequence, position of the first row.
 const TILE_WORDS: usize = 4;
+/// Pairs of pages that one launch copies.
+pub(crate) const PAIRS_MAX: usize = 64;
+/// 32-bit words of a pair: two numbers of 64 bits.
+const PAIR_WORDS: usize = 4;
 
 /// Consecutive 32-bit words of the buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,8 +59,12 @@ pub(crate) struct InputLayout {
     pub(crate) tiles: Part,
     /// Draws by output.
     pub(crate) draws: Part,
-    /// Page tables, one after the other; the last part, of which only what is used goes up.
+    /// Page tables, one after the other; behind the other inputs, of which only what is used goes up.
     pub(crate) tables: Part,
+    /// Block numbers of copies between pages: 64 bits each.
+    pub(crate) pairs: Part,
+    /// Tokens that the device chooses, by output; only on the device.
+    pub(crate) chosen: Part,
     /// Words before the tables.
     pub(crate) head: usize,
     /// Positions of a page.
@@ -64,15 +72,16 @@ pub(crate) struct InputLayout {
 }
 
 impl InputLayout {
-    /// For the largest step; `rows` are its tokens and outputs, rounded up as the products need them.
-    pub(crate) fn new(options: &CudaOptions, rows: StepSize) -> Self {
+    /// For the largest step.
+    pub(crate) fn new(options: &CudaOptions) -> Self {
         let mut at = 0_usize;
         let mut part = |len: usize| {
             let start = at.next_multiple_of(ALIGNMENT as usize / 4);
             at = start + len;
             Part { at: start, len }
         };
-        let (tokens, outputs) = (rows.tokens as usize, rows.outputs as usize);
+        let limits = options.settings.limits;
+        let (tokens, outputs) = (limits.tokens as usize, limits.outputs as usize);
         let sequences = options.settings.max_running_requests as usize;
         let pages = options.settings.context_length.div_ceil(options.page_tokens.max(1)) as usize;
         let mut layout = Self {
@@ -84,6 +93,8 @@ impl InputLayout {
             tiles: part((tokens / TILE_ROWS + sequences) * TILE_WORDS),
             draws: part(outputs * DRAW_WORDS),
             tables: part(sequences.saturating_mul(pages)),
+            pairs: part(PAIRS_MAX * PAIR_WORDS),
+            chosen: part(outputs),
             head: 0,
             page_tokens: options.page_tokens.max(1),
         };
@@ -93,7 +104,7 @@ impl InputLayout {
 
     /// Bytes of all of it.
     pub(crate) const fn bytes(&self) -> u64 {
-        self.tables.offset() + self.tables.bytes()
+        self.chosen.offset() + self.chosen.bytes()
     }
 
     /// Most entries of page tables.
@@ -209,6 +220,19 @@ impl InputLayout {
         tiles
     }
 
+    /// Writes pairs of pages, at most [`PAIRS_MAX`]; answers how many.
+    pub(crate) fn write_pairs(
+        &self,
+        words: &mut [u32],
+        pairs: impl Iterator<Item = (u32, u32)>,
+    ) -> usize {
+        let places = self.pairs.of(words).chunks_exact_mut(PAIR_WORDS);
+        let written = places.zip(pairs).map(|(place, (from, to))| {
+            place.copy_from_slice(&[from, 0, to, 0]);
+        });
+        written.count()
+    }
+
     /// Padding of a graph's batch: a row without a position, whose token is the first of the vocabulary; an
     /// output of the first row, which nobody reads.
     fn pad(&self, words: &mut [u32], (rows, outputs): (usize, usize), batch: usize) {
@@ -272,14 +296,10 @@ mod tests {
         CudaOptions::new(settings, page_tokens)
     }
 
-    fn layout(options: &CudaOptions) -> InputLayout {
-        let rows = StepSize { tokens: MOST as u64, outputs: MOST as u64 };
-        InputLayout::new(options, rows)
-    }
 
     #[test]
     fn parts_do_not_overlap() {
-        let layout = layout(&options(7, 16));
+        let layout = InputLayout::new(&options(7, 16));
         let parts = [
             layout.tokens,
             layout.positions,
@@ -289,18 +309,20 @@ mod tests {
             layout.tiles,
             layout.draws,
             layout.tables,
+            layout.pairs,
+            layout.chosen,
         ];
         for pair in parts.windows(2) {
             assert!(pair[0].at + pair[0].len <= pair[1].at);
             assert!(pair[1].offset().is_multiple_of(ALIGNMENT));
         }
         assert_eq!((layout.tables.len, layout.head), (7 * 32, layout.tables.at));
-        assert_eq!(layout.bytes(), layout.tables.offset() + 7 * 32 * 4);
+        assert_eq!(layout.bytes(), layout.chosen.offset() + MOST as u64 * 4);
     }
 
     #[test]
     fn a_decode_step_is_padded_to_its_graph() {
-        let layout = layout(&options(7, 16));
+        let layout = InputLayout::new(&options(7, 16));
         let mut words = vec![9; layout.bytes() as usize / 4];
         let draw = Draw { temperature: 0.5, top_k: 3, top_p: 0.9, min_p: 0.1, unit: 0.25 };
         let table = [4, 5];
@@ -337,7 +359,7 @@ mod tests {
             let sequences: Vec<Sequence<'_>> = lengths.iter().map(|(new, before)| Sequence {
                 tokens: &tokens[..*new], table: &table, before: *before, outputs: Outputs::Last,
             }).collect();
-            let layout = layout(&options(7, 8));
+            let layout = InputLayout::new(&options(7, 8));
             let mut words = vec![0; layout.bytes() as usize / 4];
             let written = layout.write(&mut words, &sequences, &[], None);
             prop_assert_eq!((written.rows, written.outputs), (total, lengths.len()));

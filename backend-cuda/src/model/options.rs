@@ -117,6 +117,12 @@ impl CudaOptions {
                 return Err(CudaError::Option { what, value, allowed });
             }
         }
+        for (at, device) in self.devices.iter().enumerate() {
+            if self.devices[..at].contains(device) {
+                let (what, value) = ("device", u64::from(*device));
+                return Err(CudaError::Option { what, value, allowed: "each once".to_owned() });
+            }
+        }
         if self.kv != self.arithmetic.kv() && self.kv != KvFormat::Fp8E4m3 {
             let allowed = format!("{} or fp8_e4m3", self.arithmetic.kv().name());
             return Err(CudaError::KvFormat { given: self.kv.name(), allowed });
@@ -215,6 +221,7 @@ mod tests {
             options.check(&shape()).unwrap_err().to_string()
         };
         assert_eq!(told(|o| o.devices.clear()), "ranks is 0; allowed: 1 to 16");
+        assert_eq!(told(|o| o.devices = vec![1, 1]), "device is 1; allowed: each once");
         assert_eq!(told(|o| o.settings.context_length = 129), "context is 129; allowed: 1 to 128");
         let graphs = "allowed: rising sizes up to 8";
         assert_eq!(told(|o| o.graphs = vec![4, 2]), format!("batch of a graph is 2; {graphs}"));
