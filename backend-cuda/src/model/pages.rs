@@ -70,11 +70,6 @@ impl Pages {
         (start / self.chunk) as usize..end.div_ceil(self.chunk) as usize
     }
 
-    /// Chunks of the first `pages` pages.
-    pub(crate) fn chunks_of(&self, pages: usize) -> usize {
-        (self.page * pages as u64).div_ceil(self.chunk) as usize
-    }
-
     /// Pages, lent ones included.
     pub(crate) const fn count(&self) -> usize {
         self.here.len()
@@ -88,21 +83,6 @@ impl Pages {
     /// Whether a page is there and not lent.
     pub(crate) fn is_here(&self, page: u32) -> bool {
         self.here.get(page as usize).is_some_and(|here| *here)
-    }
-
-    /// Where a page begins.
-    pub(crate) fn offset(&self, page: u32) -> u64 {
-        u64::from(page) * self.page
-    }
-
-    /// Bytes of a page.
-    pub(crate) const fn page_bytes(&self) -> u64 {
-        self.page
-    }
-
-    /// Bytes of the chunks that have memory.
-    pub(crate) fn mapped(&self) -> u64 {
-        self.users.iter().filter(|users| **users > 0).count() as u64 * self.chunk
     }
 
     fn state(&self, page: u32) -> Result<bool, PageError> {
@@ -163,18 +143,22 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
+    fn mapped(pages: &Pages) -> u64 {
+        pages.users.iter().filter(|users| **users > 0).count() as u64 * pages.chunk
+    }
+
     #[test]
     fn small_pages_share_a_chunk() {
         let mut pages = Pages::new(Bytes(3), Bytes(8), 6);
         // 18 bytes: chunks 0-7, 8-15, 16-23. Page 2 is bytes 6 to 8.
-        assert_eq!(pages.mapped(), 24);
+        assert_eq!(mapped(&pages), 24);
         for page in [0, 1] {
             assert!(pages.would_free(page).unwrap().is_empty());
             pages.lend(page);
         }
         assert_eq!(pages.would_free(2).unwrap(), 0..1);
         pages.lend(2);
-        assert_eq!((pages.mapped(), pages.lent()), (16, 3));
+        assert_eq!((mapped(&pages), pages.lent()), (16, 3));
         assert_eq!(pages.would_free(2), Err(PageError::Lent { page: 2 }));
         assert_eq!(pages.would_need(5), Err(PageError::Here { page: 5 }));
         assert_eq!(pages.would_need(6), Err(PageError::NoPage { page: 6, pages: 6 }));
@@ -189,17 +173,17 @@ mod tests {
             moves in prop::collection::vec(any::<prop::sample::Index>(), 0..80),
         ) {
             let mut pages = Pages::new(Bytes(page), Bytes(chunk), count);
-            let mut mapped: BTreeSet<usize> = (0..pages.chunks_of(count)).collect();
+            let mut backed: BTreeSet<usize> = (0..pages.users.len()).collect();
             for index in moves {
                 let one = index.index(count) as u32;
                 if pages.is_here(one) {
                     for chunk in pages.would_free(one).unwrap() {
-                        prop_assert!(mapped.remove(&chunk));
+                        prop_assert!(backed.remove(&chunk));
                     }
                     pages.lend(one);
                 } else {
                     for chunk in pages.would_need(one).unwrap() {
-                        prop_assert!(mapped.insert(chunk));
+                        prop_assert!(backed.insert(chunk));
                     }
                     pages.take_back(one);
                 }
@@ -207,8 +191,8 @@ mod tests {
                     .filter(|p| pages.is_here(*p as u32))
                     .flat_map(|p| (p * page..(p + 1) * page).map(|byte| (byte / chunk) as usize))
                     .collect();
-                prop_assert_eq!(&needed, &mapped);
-                prop_assert_eq!(pages.mapped(), mapped.len() as u64 * chunk);
+                prop_assert_eq!(&needed, &backed);
+                prop_assert_eq!(mapped(&pages), backed.len() as u64 * chunk);
                 let here = (0..count as u32).filter(|p| pages.is_here(*p)).count();
                 prop_assert_eq!(pages.lent(), count - here);
             }
