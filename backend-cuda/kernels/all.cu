@@ -7,3 +7,4 @@
 #include "rope.cu"
 #include "decode_attention.cu"
 #include "prefill_attention.cu"
+#include "sample.cu"

@@ -39,6 +39,24 @@ __device__ __forceinline__ unsigned bits_of(float value) {
 #endif
 }
 
+__device__ __forceinline__ float float_of(unsigned bits) {
+#ifdef PLIMSOLL_SHIM
+  float value;
+  memcpy(&value, &bits, 4);
+  return value;
+#else
+  return __uint_as_float(bits);
+#endif
+}
+
+__device__ __forceinline__ int popcount(unsigned bits) {
+#ifdef PLIMSOLL_SHIM
+  return __builtin_popcount(bits);
+#else
+  return __popc(bits);
+#endif
+}
+
 // 2 to the power of x, to about 2^-22; the power of minus infinity is 0.
 __device__ __forceinline__ float exp2_fast(float x) {
 #ifdef PLIMSOLL_SHIM

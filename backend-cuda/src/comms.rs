@@ -105,9 +105,12 @@ impl Comms {
         result.map_err(|result| self.failed(call, result))
     }
 
-    /// NCCL says "unhandled CUDA error" for a lack of memory too, so each driver is asked whether
+    /// NCCL says "unhandled CUDA error" of much: its text tells a lack of memory, each driver whether
     /// it is lost; the rest is the library's own status.
     fn failed(&self, call: &'static str, result: NcclResult) -> Failure {
+        if self.nccl.lacked_memory(result) {
+            return Failure::OutOfMemory(call);
+        }
         let failure = Failure::Library { call, name: self.nccl.name(result), code: result.0 };
         let lost = |card: &Rc<Card>| match card.library(failure.clone()) {
             lost @ Failure::Lost(_) => Some(lost),

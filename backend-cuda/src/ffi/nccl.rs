@@ -16,6 +16,17 @@ const WANTED: Wanted = Wanted {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct NcclResult(pub(crate) c_int);
 
+impl NcclResult {
+    /// `ncclUnhandledCudaError`.
+    const CUDA_ERROR: Self = Self(1);
+}
+
+/// A zero-ended static text of the library.
+fn text_at(text: *const c_char) -> Option<String> {
+    // SAFETY: the library's texts end in a zero and stay.
+    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+}
+
 fn check(result: c_int) -> Result<(), NcclResult> {
     if result == 0 { Ok(()) } else { Err(NcclResult(result)) }
 }
@@ -46,6 +57,7 @@ pub(crate) struct Nccl {
     group_end: unsafe extern "C" fn() -> c_int,
     all_reduce: AllReduce,
     error: unsafe extern "C" fn(c_int) -> *const c_char,
+    last_error: Option<unsafe extern "C" fn(Raw) -> *const c_char>,
 }
 
 impl Nccl {
@@ -65,6 +77,8 @@ impl Nccl {
             group_end: WANTED.symbol(library, "ncclGroupEnd")?,
             all_reduce: WANTED.symbol(library, "ncclAllReduce")?,
             error: WANTED.symbol(library, "ncclGetErrorString")?,
+            // Since 2.13; only needed to tell a lack of memory.
+            last_error: WANTED.symbol(library, "ncclGetLastError").ok(),
         })
     }
 
@@ -78,13 +92,20 @@ impl Nccl {
 
     /// What a result means.
     pub(crate) fn name(&self, result: NcclResult) -> String {
-        // SAFETY: takes any result; the texts are static.
-        let text = unsafe { (self.error)(result.0) };
-        if text.is_null() {
-            return "an unknown result".to_owned();
-        }
-        // SAFETY: a zero-ended static text of the library.
-        unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+        // SAFETY: takes any result.
+        let text = text_at(unsafe { (self.error)(result.0) });
+        text.unwrap_or_else(|| "an unknown result".to_owned())
+    }
+
+    /// Whether what failed last did so for lack of device memory: NCCL has one result for all that
+    /// CUDA answers, and says more in a text.
+    pub(crate) fn lacked_memory(&self, result: NcclResult) -> bool {
+        let Some(last) = self.last_error.filter(|_| result == NcclResult::CUDA_ERROR) else {
+            return false;
+        };
+        // SAFETY: no member is needed.
+        let text = text_at(unsafe { last(std::ptr::null_mut()) });
+        text.is_some_and(|text| text.contains("out of memory"))
     }
 
     /// Joins devices, by their CUDA ordinals, to a group; a member for each.

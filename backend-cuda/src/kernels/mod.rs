@@ -9,7 +9,7 @@ pub use arguments::{
     Attention, CopyBlocks, DecodeAttention, Dequantise, Draw, Embed, HeadNorm, Heads, Pages,
     PrefillAttention, RmsNorm, RopeStore, Tile,
 };
-pub use rebuild::compile;
+pub use rebuild::{compile, rebuild};
 
 use crate::card::Card;
 use crate::failure::Failure;
