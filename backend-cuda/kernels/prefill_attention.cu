@@ -46,7 +46,7 @@ template <class T, class S, int D>
 __device__ __forceinline__ void fetch(Rows<T, D> to, const S* pool, const u64* places, u64 plane, int head_dim, bool whole) {
   constexpr int PARTS = D / 8;
   // More copies in one go would cost registers that the products need.
-#pragma unroll 2
+#pragma unroll(D > 64 ? 2 : 1)
   for (int i = 0; i < PREFILL_TOKENS * PARTS / PREFILL_ATTENTION_THREADS; i++) {
     const int at = i * PREFILL_ATTENTION_THREADS + threadIdx.x, row = at / PARTS, part = at % PARTS;
     const u64 place = places[row];
@@ -98,7 +98,7 @@ __device__ __forceinline__ void prefill_scores(float (*score)[4], const unsigned
   for (int n = 0; n < PREFILL_TOKENS / 8; n++)
 #pragma unroll
     for (int i = 0; i < 4; i++) score[n][i] = 0.0f;
-#pragma unroll
+#pragma unroll(D > 128 ? 1 : D / 16)
   for (int step = 0; step < D / 16; step++) {
     unsigned a[4];
     if (D > 128) {
