@@ -155,6 +155,11 @@ impl Card {
         self.ordinal
     }
 
+    /// Functions that can be called from any thread.
+    pub(crate) const fn driver(&self) -> Driver {
+        self.api.driver
+    }
+
     /// The driver's handle of the device.
     pub(crate) const fn device(&self) -> i32 {
         self.device

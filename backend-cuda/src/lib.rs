@@ -16,6 +16,7 @@ mod gemm;
 mod host;
 pub mod kernels;
 mod memory;
+pub mod model;
 mod module;
 mod open;
 mod pinned;
