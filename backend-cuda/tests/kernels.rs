@@ -204,7 +204,10 @@ fn the_fat_binary_is_that_of_these_sources() {
     assert!(table.lines().any(|line| line == sources), "kernels have changed: {REBUILD}");
     let image = fs::read(kernels().join("plimsoll.fatbin")).unwrap();
     let image = format!("image {} {}", hex(&Sha256::digest(&image)), image.len());
-    assert!(table.lines().any(|line| line == image), "another fat binary than its table's: {REBUILD}");
+    assert!(
+        table.lines().any(|line| line == image),
+        "another fat binary than its table's: {REBUILD}"
+    );
     assert!(table.lines().any(|line| line == "ptx 9.0"));
 }
 

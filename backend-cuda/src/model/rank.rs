@@ -20,9 +20,7 @@ use plimsoll_core::{
         KvCell,
         device::{DevicePart, Regions},
     },
-    tape::own::{
-        self, ArenaPlan, DecoderShape, Execution, OwnTape, StepLimits, Workspace,
-    },
+    tape::own::{self, ArenaPlan, DecoderShape, Execution, OwnTape, StepLimits, Workspace},
     units::Bytes,
 };
 use std::rc::Rc;
@@ -206,11 +204,7 @@ impl Rank {
     /// Heads of a layer.
     pub(super) fn heads(&self) -> Heads {
         let own = &self.sketch.own;
-        Heads {
-            queries: own.q_heads as u32,
-            kv: own.kv_heads as u32,
-            width: own.head_dim as u32,
-        }
+        Heads { queries: own.q_heads as u32, kv: own.kv_heads as u32, width: own.head_dim as u32 }
     }
 
     /// The pool and a step's page tables.
@@ -230,12 +224,14 @@ impl Rank {
     }
 }
 
-/// A failure of a card, told with what it was for and what was free.
+/// A failure of a card, told with what it was for and what was free. On a lost device whatever fails has failed
+/// for that.
 pub(super) fn failed(
     card: &Rc<Card>,
     what: &'static str,
     requested: Bytes,
 ) -> impl FnOnce(Failure) -> CudaError {
     let free = move || card.memory().map_or(Bytes::ZERO, |(free, _)| free);
-    told(card.ordinal(), free, what, requested)
+    let told = told(card.ordinal(), free, what, requested);
+    move |failure| told(card.check().err().unwrap_or(failure))
 }
