@@ -108,8 +108,8 @@ impl OpenedCuda {
 
     /// The plan of the first rank.
     #[must_use]
-    pub fn plan(&self) -> Option<&DevicePlan> {
-        self.0.plans.first()
+    pub fn plan(&self) -> &DevicePlan {
+        self.0.plan()
     }
 
     /// What each decode graph took, by rising batches.
@@ -215,6 +215,12 @@ impl Rank {
 }
 
 impl Machine {
+    /// The plan of the first rank.
+    pub(super) fn plan(&self) -> &DevicePlan {
+        // There is a rank on each device, and the options name at least one.
+        &self.plans[0]
+    }
+
     /// Runs the largest prefill, the largest decode and the smallest on the first layer, which launches every
     /// kernel that the others do.
     fn warm(&mut self, meters: &mut [take::Meter]) -> Result<(), CudaError> {
