@@ -74,7 +74,12 @@ impl OpenedCuda {
             taking.push(take::take(card.clone(), sketch, plan, options)?);
         }
         let comms = match taking.len() {
-            1 => None,
+            1 => {
+                taking.iter_mut().for_each(|one| {
+                    one.plan.measured(DevicePart::Collectives, Bytes::ZERO);
+                });
+                None
+            }
             _ => Some(join(&mut taking)?),
         };
         for one in &mut taking {
@@ -103,8 +108,8 @@ impl OpenedCuda {
 
     /// The plan of the first rank.
     #[must_use]
-    pub fn plan(&self) -> Option<&DevicePlan> {
-        self.0.plans.first()
+    pub fn plan(&self) -> &DevicePlan {
+        self.0.plan()
     }
 
     /// What each decode graph took, by rising batches.
@@ -210,6 +215,12 @@ impl Rank {
 }
 
 impl Machine {
+    /// The plan of the first rank.
+    pub(super) fn plan(&self) -> &DevicePlan {
+        // There is a rank on each device, and the options name at least one.
+        &self.plans[0]
+    }
+
     /// Runs the largest prefill, the largest decode and the smallest on the first layer, which launches every
     /// kernel that the others do.
     fn warm(&mut self, meters: &mut [take::Meter]) -> Result<(), CudaError> {
@@ -366,12 +377,19 @@ impl Machine {
         draws: &[Option<Draw>],
         padded: Option<usize>,
     ) -> Result<Written, CudaError> {
-        let mut last = Err(CudaError::Tape("a rank"));
+        let mut put = Err(CudaError::Tape("a rank"));
         for rank in &mut self.ranks {
             let written = rank.put(sequences, draws, padded);
-            last = Ok(written.map_err(rank.told("a step's inputs", Bytes::ZERO))?);
+            put = written.map_err(rank.told("a step's inputs", Bytes::ZERO));
+            if put.is_err() {
+                break;
+            }
         }
-        last
+        if put.is_err() {
+            // What was sent in part is waited for, so that it can be written again.
+            let _ = self.wait();
+        }
+        put
     }
 
     /// Waits for every rank's work.

@@ -36,7 +36,8 @@ fn near(name: &str, ours: &Logits, theirs: &Logits, most: f64) {
     println!("{name}: {all:.5} apart, the worst row {worst:.5}");
     assert!(all < most && worst < 2.5 * most, "{name}: {all} apart, the worst row {worst}");
     // A model that answers the same to everything would agree too.
-    assert!(apart(&vec![theirs[0].clone(); theirs.len()], theirs).0 > 0.3, "{name}");
+    let same = apart(&vec![theirs[0].clone(); theirs.len()], theirs).0;
+    assert!(same > 2.0 * most, "{name}: {same}");
 }
 
 fn shapes() {

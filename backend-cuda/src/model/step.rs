@@ -108,9 +108,11 @@ impl CudaModel {
         self.drawn.clear();
         self.drawn
             .extend((0..written.asked).map(|row| draws.get(row).is_some_and(Option::is_some)));
-        let done = ran.and_then(|()| self.fetch(&written)).and_then(|()| self.machine.wait());
+        let put = ran.and_then(|()| self.fetch(&written));
+        // Also of a step that was put there in part: the next one writes the same buffers.
+        let done = put.and(self.machine.wait());
         done.map_err(|failure| self.machine.failed("a step", failure))?;
-        self.result(written.asked)
+        self.result()
     }
 
     /// The smallest graph that holds a step of one token a sequence.
@@ -158,7 +160,7 @@ impl CudaModel {
         Ok(())
     }
 
-    fn result(&self, _asked: usize) -> Result<Step<'_>, CudaError> {
+    fn result(&self) -> Result<Step<'_>, CudaError> {
         let Some(rank) = self.machine.ranks.first() else { return Err(CudaError::Tape("a rank")) };
         let Some(logits) = &rank.logits else { return Err(CudaError::Tape("logits")) };
         let told = |failure| rank.told("a step's results", Bytes::ZERO)(failure);
@@ -207,6 +209,12 @@ impl CudaModel {
     #[must_use]
     pub const fn shape(&self) -> &DecoderShape {
         &self.machine.shape
+    }
+
+    /// The plan of the first rank.
+    #[must_use]
+    pub fn plan(&self) -> &DevicePlan {
+        self.machine.plan()
     }
 
     /// The plan of each rank.
