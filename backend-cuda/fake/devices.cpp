@@ -12,7 +12,8 @@
 //   FAKE_CUDA_FOREIGN 0      held by other programs         FAKE_CUDA_CONTEXT 512 MiB
 //   FAKE_CUDA_NODE 16 KiB    cost of one node of a graph    FAKE_CUDA_NVML 1    0: NVML does not start
 //   FAKE_CUDA_INIT 0         code of cuInit                 FAKE_CUDA_VERSION 13000
-//   FAKE_CUDA_MEMORY 0       code of cuMemGetInfo
+//   FAKE_CUDA_MEMORY 0       code of cuMemGetInfo           FAKE_CUDA_CAPABILITY 90
+//   FAKE_CUDA_VMM 1          0: no virtual memory management
 //   FAKE_CUDA_FAIL_AT n      the n-th request for memory is refused; FAKE_CUDA_FAIL_FROM n: and all later
 //   FAKE_CUDA_LOST_AT n      from the n-th call on everything returns FAKE_CUDA_LOST_CODE (719)
 //   FAKE_CUDA_REPORT path    at the end, one line of JSON: what was never given back, and the counts
@@ -86,7 +87,9 @@ API cuDeviceGetAttribute(int* value, int attribute, int device) {
     switch (attribute) {
         case 16: *value = 132; break;
         case 18: *value = driver.settings.integrated; break;
-        case 75: *value = 9; break;
+        case 75: *value = driver.settings.capability / 10; break;
+        case 76: *value = driver.settings.capability % 10; break;
+        case 102: *value = driver.settings.vmm; break;
         default: *value = 0;
     }
     return index_of(device) < 0 ? INVALID_DEVICE : SUCCESS;

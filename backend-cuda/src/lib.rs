@@ -10,6 +10,7 @@ pub mod facts;
 mod failure;
 mod ffi;
 mod host;
+pub mod libraries;
 mod open;
 pub mod probe;
 mod range;

@@ -2,6 +2,7 @@
 //! bindings' enums know only the codes of their own release, and a newer driver may return others.
 #![expect(unsafe_code, reason = "calls into the driver library")]
 
+pub(crate) mod library;
 pub(crate) mod memory;
 pub(crate) mod nvml;
 pub(crate) mod stream;
