@@ -186,7 +186,7 @@ fn libraries_that_are_old_or_broken_are_told_from_missing_ones() {
     assert!(code == 1 && blackwell.contains(old), "{blackwell}");
     let (_, none) = machine.words(&[("FAKE_CUDA_DEVICES", "0")]);
     let nodes = "unfit device nodes the driver /dev: nvidia0, nvidiactl";
-    assert!(none.contains(nodes) && none.contains("get: modprobe nvidia-uvm"), "{none}");
+    assert!(none.contains(nodes) && none.contains("get: nvidia-modprobe -u"), "{none}");
 }
 
 #[test]

@@ -25,11 +25,13 @@ pub(super) fn newer_driver() -> Vec<String> {
 
 /// Device files, by those that are there.
 pub(super) fn nodes(some: bool) -> Vec<String> {
+    let load = "nvidia-modprobe -u -c 0, as root, loads the modules and makes the files";
     if some {
-        return lines(&["modprobe nvidia-uvm; in a container start it with --gpus all"]);
+        return lines(&[load, "container: start it with --gpus all"]);
     }
     lines(&[
-        "modprobe nvidia nvidia-uvm; without a module install the driver",
+        load,
+        "where there is no module, install the driver",
         "container: start it with --gpus all, or pass /dev/nvidia0, /dev/nvidiactl and /dev/nvidia-uvm in",
     ])
 }
