@@ -1,7 +1,7 @@
 //! What stands beside the driver: which libraries the loader finds, where and of which release, and whether the
 //! kernels in this program have code for a device. Nothing is kept open.
 
-use crate::ffi::{Driver, library};
+use crate::ffi::{Driver, VIRTUAL_MEMORY, cublaslt, nccl, nvrtc, release};
 use crate::probe;
 use plimsoll_core::device::ComputeCapability;
 use std::fmt;
@@ -13,9 +13,6 @@ pub const KERNELS: (u32, u32) = (13, 0);
 
 /// First release whose cuBLASLt knows Blackwell.
 pub const BLACKWELL: (u32, u32) = (12, 8);
-
-/// Number of the driver's attribute "virtual memory management is supported".
-const VIRTUAL_MEMORY: i32 = 102;
 
 /// A library that is opened at run time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,9 +84,9 @@ impl Library {
     #[must_use]
     pub const fn files(self) -> &'static [&'static str] {
         match self {
-            Self::CublasLt => &["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"],
-            Self::Nccl => &["libnccl.so.2", "libnccl.so"],
-            Self::Nvrtc => &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"],
+            Self::CublasLt => cublaslt::WANTED.names,
+            Self::Nccl => nccl::WANTED.names,
+            Self::Nvrtc => nvrtc::WANTED.names,
             Self::Nvml => &["libnvidia-ml.so.1"],
         }
     }
@@ -98,7 +95,7 @@ impl Library {
     #[must_use]
     pub fn look(self) -> Look {
         for file in self.files() {
-            match library::Opened::open(file) {
+            match release::Opened::open(file) {
                 Ok(opened) => return self.ask(file, &opened),
                 Err(why) if is_absent(file, &why) => {}
                 Err(why) => return Look::Unusable { file, why },
@@ -107,7 +104,7 @@ impl Library {
         Look::Missing
     }
 
-    fn ask(self, file: &'static str, opened: &library::Opened) -> Look {
+    fn ask(self, file: &'static str, opened: &release::Opened) -> Look {
         let (symbol, release) = match self {
             Self::CublasLt => {
                 ("cublasLtGetVersion", opened.returned("cublasLtGetVersion").map(Release::packed))
@@ -168,7 +165,7 @@ pub fn device_code(device: ComputeCapability) -> DeviceCode {
 #[must_use]
 pub fn driver_file() -> Option<PathBuf> {
     Driver::load().ok()?;
-    file_of(library::driver_address()?)
+    file_of(release::driver_address()?)
 }
 
 /// CUDA release of the driver; `None` when there is none or it lacks a function of 11.0. No device is needed.
@@ -228,6 +225,23 @@ mod tests {
         assert_eq!(code(11, 0), DeviceCode::Translated);
         assert_eq!(code(13, 0), DeviceCode::Translated);
         assert_eq!(code(8, 9), DeviceCode::None);
+    }
+
+    #[test]
+    fn the_code_is_that_of_the_fat_binary() {
+        let about = include_str!("../kernels/plimsoll.fatbin.txt");
+        let architectures: std::collections::BTreeSet<&str> = about
+            .lines()
+            .filter(|line| line.starts_with("sm_"))
+            .filter_map(|line| line.split(' ').next())
+            .collect();
+        let said = [(9, 0), (10, 0), (12, 0)].map(|(major, minor)| code(major, minor));
+        assert_eq!(architectures.len(), said.len());
+        for code in said {
+            assert!(matches!(code, DeviceCode::Native(arch) if architectures.contains(arch)));
+        }
+        assert!(about.contains(&format!("\ncompiler {}.{}.", KERNELS.0, KERNELS.1)), "{about}");
+        assert!(about.contains("\nptx 9.0\n"));
     }
 
     #[test]

@@ -1,89 +1,105 @@
-//! Libraries that are only asked for their release: opened, asked, closed again.
+//! Shared libraries, opened when the program runs: the driver, and the libraries beside it. A
+//! library is opened once in a process and never closed, since its threads may outlive its users.
 
-use super::symbol;
 use libloading::Library;
-use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::ffi::c_int;
+use std::sync::OnceLock;
 
-/// A library that is open.
-pub(crate) struct Opened(Library);
-
-/// Address in this process of a function of the driver, which must be loaded.
-pub(crate) fn driver_address() -> Option<usize> {
-    // A function is as large as its address.
-    symbol::<usize>("cuInit").ok()
+/// Why the driver cannot be called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LoadError {
+    /// No `libcuda` is found.
+    NoLibrary,
+    /// The library lacks a symbol.
+    MissingSymbol {
+        /// Its name.
+        name: &'static str,
+        /// CUDA release of the driver (1000 × major + 10 × minor), when it can say.
+        release: Option<i32>,
+    },
 }
 
-impl Opened {
-    /// Opens a library by its file name, as the loader finds it; the loader's complaint otherwise.
-    pub(crate) fn open(file: &str) -> Result<Self, String> {
-        // SAFETY: opening runs the library's initialisers; these are NVIDIA's own libraries.
-        unsafe { Library::new(file) }.map(Self).map_err(|error| complaint(&error))
-    }
+/// A library beside the driver that is not there, or lacks what is called.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{}", self.text())]
+pub struct MissingLibrary {
+    /// What it is: `cuBLASLt`.
+    pub library: &'static str,
+    /// The file names that were tried, in their order.
+    pub tried: &'static [&'static str],
+    /// The first symbol that it lacks; `None` when the library itself is not found.
+    pub symbol: Option<&'static str>,
+    /// How to get it.
+    pub fix: &'static str,
+}
 
-    fn get<F: Copy>(&self, name: &str) -> Option<F> {
-        // SAFETY: each caller asks for the C signature that the library documents for the name.
-        unsafe { self.0.get::<F>(name.as_bytes()) }.ok().map(|f| *f)
-    }
-
-    /// Address in this process of one of its functions.
-    pub(crate) fn address(&self, name: &str) -> Option<usize> {
-        // A function is as large as its address.
-        self.get::<usize>(name)
-    }
-
-    /// `cublasLtGetVersion` and its like: a number that is returned.
-    pub(crate) fn returned(&self, name: &str) -> Option<u64> {
-        let get = self.get::<unsafe extern "C" fn() -> usize>(name)?;
-        // SAFETY: takes nothing.
-        u64::try_from(unsafe { get() }).ok()
-    }
-
-    /// `ncclGetVersion` and its like: a number that is written, 0 for success.
-    pub(crate) fn written(&self, name: &str) -> Option<u64> {
-        let get = self.get::<unsafe extern "C" fn(*mut c_int) -> c_int>(name)?;
-        let mut version = 0;
-        // SAFETY: the pointer is valid for the call.
-        let code = unsafe { get(&raw mut version) };
-        (code == 0).then_some(u64::try_from(version).ok()?)
-    }
-
-    /// `nvrtcVersion`: two numbers that are written, 0 for success.
-    pub(crate) fn written_pair(&self, name: &str) -> Option<(u32, u32)> {
-        let get = self.get::<unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int>(name)?;
-        let (mut major, mut minor) = (0, 0);
-        // SAFETY: both pointers are valid for the call.
-        let code = unsafe { get(&raw mut major, &raw mut minor) };
-        (code == 0).then_some((u32::try_from(major).ok()?, u32::try_from(minor).ok()?))
-    }
-
-    /// Release of the driver by NVML (`580.65.06`): starts it, asks, and ends it. The error is the code of
-    /// the start.
-    pub(crate) fn driver_release(&self) -> Result<Option<String>, c_int> {
-        const LEN: usize = 80;
-        type Plain = unsafe extern "C" fn() -> c_int;
-        type Ask = unsafe extern "C" fn(*mut c_char, c_uint) -> c_int;
-        let Some(init) = self.get::<Plain>("nvmlInit_v2") else { return Ok(None) };
-        // SAFETY: takes nothing.
-        let code = unsafe { init() };
-        if code != 0 {
-            return Err(code);
+impl MissingLibrary {
+    fn text(&self) -> String {
+        let Self { library, tried, symbol, fix } = self;
+        match symbol {
+            None => format!("{library} is not found (tried {}): {fix}", tried.join(", ")),
+            Some(symbol) => format!("{library} is too old (it has no {symbol}): {fix}"),
         }
-        let mut buffer = [0_u8; LEN];
-        let said = self.get::<Ask>("nvmlSystemGetDriverVersion").map(|ask| {
-            // SAFETY: the buffer has the length that is passed.
-            unsafe { ask(buffer.as_mut_ptr().cast(), LEN as c_uint) }
-        });
-        if let Some(end) = self.get::<Plain>("nvmlShutdown") {
-            // SAFETY: takes nothing; matches the start.
-            let _ = unsafe { end() };
-        }
-        let text = CStr::from_bytes_until_nul(&buffer).ok().map(CStr::to_string_lossy);
-        Ok(text.filter(|_| said == Some(0)).map(|text| text.trim().to_owned()))
     }
 }
 
-/// The loader's own words, which stand behind the error.
-fn complaint(error: &libloading::Error) -> String {
-    let cause = std::error::Error::source(error).map(ToString::to_string);
-    cause.unwrap_or_else(|| error.to_string())
+/// A library beside the driver: what it is called, and how to get it.
+pub(crate) struct Wanted {
+    pub(super) library: &'static str,
+    pub(crate) names: &'static [&'static str],
+    pub(super) fix: &'static str,
+}
+
+impl Wanted {
+    const fn missing(&self, symbol: Option<&'static str>) -> MissingLibrary {
+        MissingLibrary { library: self.library, tried: self.names, symbol, fix: self.fix }
+    }
+
+    /// Opens the first that is there.
+    pub(super) fn open(&self) -> Result<Library, MissingLibrary> {
+        open_first(self.names).ok_or(self.missing(None))
+    }
+
+    /// Looks a symbol up, with the type that the caller's field has.
+    pub(super) fn symbol<F: Copy>(
+        &self,
+        library: &Library,
+        name: &'static str,
+    ) -> Result<F, MissingLibrary> {
+        // SAFETY: each name is looked up with the C signature that its library documents.
+        unsafe { library.get::<F>(name) }.map(|f| *f).map_err(|_| self.missing(Some(name)))
+    }
+}
+
+fn open_first(names: &[&str]) -> Option<Library> {
+    // SAFETY: opening a library runs its initialisers; these are NVIDIA's, by their file names.
+    names.iter().find_map(|name| unsafe { Library::new(*name) }.ok())
+}
+
+#[cfg(windows)]
+const DRIVER: &[&str] = &["nvcuda.dll"];
+#[cfg(not(windows))]
+const DRIVER: &[&str] = &["libcuda.so.1", "libcuda.so"];
+
+/// The driver's library.
+pub(super) fn driver() -> Result<&'static Library, LoadError> {
+    static LIBRARY: OnceLock<Option<Library>> = OnceLock::new();
+    LIBRARY.get_or_init(|| open_first(DRIVER)).as_ref().ok_or(LoadError::NoLibrary)
+}
+
+/// Looks a symbol of the driver up, with the type that the caller's field has.
+pub(super) fn symbol<F: Copy>(name: &'static str) -> Result<F, LoadError> {
+    let library = driver()?;
+    // SAFETY: each name is looked up with the C signature that the driver API documents for it.
+    let found = unsafe { library.get::<F>(name) }.map(|f| *f);
+    found.map_err(|_| LoadError::MissingSymbol { name, release: release(library) })
+}
+
+fn release(library: &Library) -> Option<i32> {
+    type Version = unsafe extern "C" fn(*mut c_int) -> c_int;
+    // SAFETY: the documented signature.
+    let version = *unsafe { library.get::<Version>("cuDriverGetVersion") }.ok()?;
+    let mut release = 0;
+    // SAFETY: the pointer is valid for the call.
+    (unsafe { version(&raw mut release) } == 0).then_some(release)
 }

@@ -9,6 +9,12 @@
     reason = "a program for the terminal"
 )]
 
+mod attention;
+mod bench;
+mod kernels;
+
+use bench::Bench as Card;
+use kernels::Scale;
 use plimsoll_backend_cuda::facts::{Facts, measure};
 use plimsoll_backend_cuda::{BallastReport, CudaBackend, CudaSpec, Declared, probe};
 use plimsoll_core::{
@@ -85,6 +91,12 @@ fn main() {
     });
     results.section("out_of_memory_whole_card", out_of_memory);
     results.section("declared_card", declared_card);
+    for (name, check) in kernels::CHECKS {
+        results.section(&format!("kernel_{name}"), || {
+            let worst = check(&mut Card::open(0, 1)?, Scale::Real)?;
+            Ok(json!({ "worst_part_of_tolerance": worst }))
+        });
+    }
     results.section("after_all", || {
         let found = measure_free()?;
         Ok(json!({ "free_bytes": found.0 }))
