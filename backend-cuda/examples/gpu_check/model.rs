@@ -99,7 +99,8 @@ fn ceilings(size: Size) -> Result<Ceilings, String> {
         Size::Tiny => (1 << 20, 64),
         Size::Llama8b => (2_usize << 30, 8192),
     };
-    let (from, to) = (Event::timed(&bench.card).map_err(text)?, Event::timed(&bench.card).map_err(text)?);
+    let (from, to) =
+        (Event::timed(&bench.card).map_err(text)?, Event::timed(&bench.card).map_err(text)?);
     let timed = |times: u32, work: &dyn Fn() -> Result<(), String>| {
         work()?;
         from.record(&bench.stream).map_err(text)?;
@@ -112,9 +113,7 @@ fn ceilings(size: Size) -> Result<Ceilings, String> {
         Ok::<_, String>(nanos.max(1) as f64 / 1e9 / f64::from(times))
     };
     let (a, b) = (bench.room::<u8>(bytes)?, bench.room::<u8>(bytes)?);
-    let copy = timed(10, &|| {
-        bench.stream.copy_within(a.pointer(), b.pointer()).map_err(text)
-    })?;
+    let copy = timed(10, &|| bench.stream.copy_within(a.pointer(), b.pointer()).map_err(text))?;
     drop((a, b));
     let workspace = bench.room::<u8>(32 << 20)?;
     let mut gemm = Gemm::new(&bench.card, workspace.pointer()).map_err(text)?;
@@ -123,7 +122,8 @@ fn ceilings(size: Size) -> Result<Ceilings, String> {
     let planned = gemm.plan(shape).map_err(text)?;
     let square = (side * side) as usize;
     // Zeros take less power than numbers, and clocks would be higher than in earnest.
-    let noise: Vec<u16> = (0..square).map(|i| 0x3c00 | (i * 2_654_435_761 >> 9) as u16 & 0x83ff).collect();
+    let noise: Vec<u16> =
+        (0..square).map(|i| 0x3c00 | (i * 2_654_435_761 >> 9) as u16 & 0x83ff).collect();
     let (x, w) = (bench.up(&noise)?, bench.up(&noise)?);
     let y = bench.room::<u16>(square)?;
     let product = timed(20, &|| {
@@ -249,8 +249,16 @@ pub(crate) fn served(size: Size) -> Result<Value, String> {
         "grown_since_ready_bytes": grown,
     });
     let targets = [
-        ("decode at batch 1 below 75 % of the copy ceiling", value["decode"][0]["part_of_copy_ceiling"].as_f64(), 0.75),
-        ("prefill below 50 % of the product ceiling", value["prefill"][2]["part_of_product_ceiling"].as_f64(), 0.5),
+        (
+            "decode at batch 1 below 75 % of the copy ceiling",
+            value["decode"][0]["part_of_copy_ceiling"].as_f64(),
+            0.75,
+        ),
+        (
+            "prefill below 50 % of the product ceiling",
+            value["prefill"][2]["part_of_product_ceiling"].as_f64(),
+            0.5,
+        ),
         ("start with graphs above 15 s", Some(15.0 / open_seconds), 1.0),
     ];
     let missed = targets.iter().filter(|(_, part, least)| part.is_some_and(|part| part < *least));
