@@ -8,13 +8,16 @@ use rayon::prelude::*;
 
 use super::{
     dot::vectors,
-    kv::{Brain, Half, KvPool},
+    kv::{Brain, Eight, Half, KvPool},
     linear::Processor,
     span::{QUERIES, Query, SPAN, Span, UNSEEN, Weight, attend},
-    step::{Row, Sequence},
+    step::Row,
     vector::exp,
 };
-use plimsoll_core::{policy::plimsoll::KvFormat, tape::own::DecoderShape};
+use plimsoll_core::{
+    policy::plimsoll::KvFormat,
+    tape::own::{DecoderShape, Sequence},
+};
 
 /// Spans that are attended to before they are merged, at least.
 const UNITS: usize = 64;
@@ -243,6 +246,7 @@ impl Wave<'_> {
                 KvFormat::F32 => attend::<f32>(span, queries, out, weights),
                 KvFormat::F16 => attend::<Half>(span, queries, out, weights),
                 KvFormat::Bf16 => attend::<Brain>(span, queries, out, weights),
+                KvFormat::Fp8E4m3 => attend::<Eight>(span, queries, out, weights),
             }
         }
     }
@@ -476,6 +480,7 @@ mod tests {
                 KvFormat::F32 => 2e-5,
                 KvFormat::F16 => 4e-3,
                 KvFormat::Bf16 => 4e-2,
+                KvFormat::Fp8E4m3 => 0.4,
             };
             let width = case.shape.q_width() as usize;
             for at in [0, count / 2, count - 1] {

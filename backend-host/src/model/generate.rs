@@ -4,8 +4,9 @@
 use super::{
     load::HostModel,
     sample::{Sampled, Sampler, Sampling, SamplingError},
-    step::{Outputs, Sequence, StepError},
+    step::StepError,
 };
+use plimsoll_core::tape::own::{Outputs, Sequence};
 
 /// Why nothing was generated.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]

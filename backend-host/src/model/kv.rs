@@ -5,7 +5,7 @@
 //! is one stretch.
 
 use plimsoll_core::{
-    model::encoding::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16},
+    model::encoding::{bf16_to_f32, e4m3_to_f32, f16_to_f32, f32_to_bf16, f32_to_e4m3, f32_to_f16},
     policy::plimsoll::{KvCell, KvFormat},
     units::Bytes,
 };
@@ -63,6 +63,23 @@ impl Stored for Brain {
     #[inline(always)]
     fn narrow(value: f32) -> Self {
         Self(f32_to_bf16(value))
+    }
+}
+
+/// The bits of a float8 of 4 exponent and 3 mantissa bits.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(transparent)]
+pub(super) struct Eight(u8);
+
+impl Stored for Eight {
+    #[inline(always)]
+    fn wide(self) -> f32 {
+        e4m3_to_f32(self.0)
+    }
+
+    #[inline(always)]
+    fn narrow(value: f32) -> Self {
+        Self(f32_to_e4m3(value))
     }
 }
 
@@ -234,6 +251,7 @@ impl KvPool {
             KvFormat::F32 => self.store_as::<f32>(layer, (page, at), keys, values),
             KvFormat::F16 => self.store_as::<Half>(layer, (page, at), keys, values),
             KvFormat::Bf16 => self.store_as::<Brain>(layer, (page, at), keys, values),
+            KvFormat::Fp8E4m3 => self.store_as::<Eight>(layer, (page, at), keys, values),
         }
     }
 

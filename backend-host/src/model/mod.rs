@@ -24,5 +24,6 @@ pub use held::Keep;
 pub use kv::{KvPool, PoolError, system_page};
 pub use load::{HostModel, LoadError, ModelMemory, ModelOptions, kept_bytes};
 pub use plimsoll_core::policy::plimsoll::KvFormat;
+pub use plimsoll_core::tape::own::{Outputs, Sequence};
 pub use sample::{Logprob, Sampled, Sampler, Sampling, SamplingError};
-pub use step::{Logits, Outputs, Sequence, StepError};
+pub use step::{Logits, StepError};

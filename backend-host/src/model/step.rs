@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, ops::Range};
 
 use plimsoll_core::tape::own::{
-    ArenaPlan, BufferId, DecoderShape, Effect, Op, OwnTape, Role, StepLimits, StepSize, WeightId,
+    ArenaPlan, Bounds, BufferId, DecoderShape, Effect, Op, OwnTape, Role, Sequence, SequenceError,
+    StepLimits, StepSize, WeightId,
 };
 use rayon::prelude::*;
 
@@ -19,32 +20,6 @@ use super::{
 
 /// Values below which an operation by rows is not worth a second thread.
 const SERIAL: usize = 1 << 14;
-
-/// Which of a sequence's new tokens give logits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Outputs {
-    /// None: a chunk of a prompt that goes on.
-    None,
-    /// The last: it gives the next token.
-    Last,
-    /// All of them.
-    All,
-}
-
-/// New tokens of one request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Sequence<'a> {
-    /// New tokens.
-    pub tokens: &'a [u32],
-    /// The page of every `page_tokens` positions, at least up to its last new token. The pages of what
-    /// comes before hold its keys and values; the positions of the new tokens are no other sequence's in
-    /// this step.
-    pub table: &'a [u32],
-    /// Positions that exist already.
-    pub before: usize,
-    /// Whose logits are asked for.
-    pub outputs: Outputs,
-}
 
 /// Why a step is refused. Nothing has changed then.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -214,7 +189,7 @@ impl Body {
         for (index, sequence) in sequences.iter().enumerate() {
             self.check(index, sequence)?;
             tokens += sequence.tokens.len() as u64;
-            outputs += outputs_of(sequence) as u64;
+            outputs += sequence.output_rows() as u64;
         }
         if tokens == 0 || !self.plan.covers(StepSize { tokens, outputs }) {
             return Err(StepError::TooLarge { tokens, outputs, limits: self.plan.limits });
@@ -228,38 +203,25 @@ impl Body {
                 self.rows.rows.push(Row { token: *token, position, sequence: index as u32 });
             }
             let end = self.rows.rows.len() as u32;
-            self.rows.outputs.extend(end - outputs_of(sequence) as u32..end);
+            self.rows.outputs.extend(end - sequence.output_rows() as u32..end);
         }
         Ok(())
     }
 
     fn check(&self, sequence: usize, given: &Sequence<'_>) -> Result<(), StepError> {
-        let wrong = |what, value: usize, allowed| {
-            Err(StepError::Sequence { sequence, what, value: value as u64, allowed })
+        let bounds = Bounds {
+            positions: self.rope.positions(),
+            page_tokens: self.kv.cell().page_tokens,
+            pages: self.kv.pages(),
+            vocab: self.shape.vocab,
         };
-        let new = given.tokens.len();
-        if new == 0 {
-            return wrong("new tokens", new, "at least 1".to_owned());
-        }
-        let all = given.before.saturating_add(new);
-        if all > self.rope.positions() {
-            return wrong("positions", all, format!("up to {}", self.rope.positions()));
-        }
-        let pages = self.kv.cell().pages_for(all as u64) as usize;
-        let Some(table) = given.table.get(..pages) else {
-            let allowed = format!("{pages} for its {all} positions");
-            return wrong("pages", given.table.len(), allowed);
+        let wrong = |SequenceError { what, value, allowed }| StepError::Sequence {
+            sequence,
+            what,
+            value,
+            allowed,
         };
-        if let Some(page) = table.iter().find(|page| !self.kv.is_here(**page)) {
-            let (page, pages) = (*page as usize, self.kv.pages());
-            let allowed = format!("below {pages}{}", if page < pages { ", not lent" } else { "" });
-            return wrong("page", page, allowed);
-        }
-        let vocab = self.shape.vocab;
-        if let Some(token) = given.tokens.iter().find(|token| u64::from(**token) >= vocab) {
-            return wrong("token", *token as usize, format!("below {vocab}"));
-        }
-        Ok(())
+        given.check(&bounds, |page| self.kv.is_here(page)).map_err(wrong)
     }
 
     fn run(&mut self, sequences: &[Sequence<'_>]) -> Result<(), StepError> {
@@ -286,14 +248,6 @@ impl Body {
         let range = places.range(self.tape.logits)?;
         let values = self.arena.values().get(range).ok_or(StepError::Tape("logits"))?;
         Ok(Logits { values, vocab: self.shape.vocab as usize })
-    }
-}
-
-fn outputs_of(sequence: &Sequence<'_>) -> usize {
-    match sequence.outputs {
-        Outputs::None => 0,
-        Outputs::Last => 1,
-        Outputs::All => sequence.tokens.len(),
     }
 }
 
@@ -362,7 +316,7 @@ impl<'a> Run<'a> {
     ) -> Result<(), StepError> {
         match op {
             Op::Embed { to } => self.embed(values, *to),
-            Op::Norm { weight, from, to } => self.norm(values, *weight, [*from, *to]),
+            Op::Norm { weight, from, to, .. } => self.norm(values, *weight, [*from, *to]),
             Op::Linear { weights, from, to, workspace, effect } => {
                 self.linear(values, weights, ([*from, *to], *workspace), *effect)
             }
@@ -385,6 +339,7 @@ impl<'a> Run<'a> {
             }
             Op::SwiGlu { from, to } => self.swiglu(values, [*from, *to]),
             Op::Gather { from, to } => self.gather(values, [*from, *to]),
+            Op::AllReduce { .. } | Op::Add { .. } => Err(StepError::Tape("another rank")),
         }
     }
 

@@ -49,6 +49,9 @@ pub enum KvDtype {
     Float16,
     /// bfloat16.
     Bfloat16,
+    /// float8 of 4 exponent and 3 mantissa bits.
+    #[value(name = "fp8_e4m3")]
+    Fp8E4m3,
 }
 
 /// A model and what its engine may take.
@@ -155,6 +158,7 @@ impl ModelArgs {
                 KvDtype::Float32 => KvFormat::F32,
                 KvDtype::Float16 => KvFormat::F16,
                 KvDtype::Bfloat16 => KvFormat::Bf16,
+                KvDtype::Fp8E4m3 => KvFormat::Fp8E4m3,
             },
             keep: match self.precision {
                 Precision::AsStored => plimsoll_backend_host::model::Keep::AsStored,

@@ -252,6 +252,46 @@ pub const fn f16_to_f32(bits: u16) -> f32 {
     f32::from_bits(sign | value)
 }
 
+/// The nearest float8 of 4 exponent and 3 mantissa bits (the even one of two); beyond ±448 the largest of
+/// that sign.
+///
+/// Source: the OCP's 8-bit floating point specification, E4M3: bias 7, no infinities, one NaN a sign.
+#[must_use]
+pub const fn f32_to_e4m3(value: f32) -> u8 {
+    let sign = (value.to_bits() >> 24) as u8 & 0x80;
+    if value.is_nan() {
+        return sign | 0x7f;
+    }
+    let size = value.abs();
+    if size >= E4M3_MAX {
+        return sign | 0x7e;
+    }
+    // Subnormals are multiples of 2^-9: adding 2^14 rounds to one, in float32's own way.
+    if size < 0.015_625 {
+        let rounded = size + 16384.0;
+        return sign | (rounded.to_bits() - 16384.0_f32.to_bits()) as u8;
+    }
+    let bits = size.to_bits();
+    let rounded = bits + 0x0007_ffff + (bits >> 20 & 1);
+    let small = (rounded >> 20) - (120 << 3);
+    sign | if small > 0x7e { 0x7e } else { small as u8 }
+}
+
+/// Largest float8 of 4 exponent and 3 mantissa bits.
+const E4M3_MAX: f32 = 448.0;
+
+/// A float8 of 4 exponent and 3 mantissa bits, exactly.
+#[must_use]
+pub const fn e4m3_to_f32(bits: u8) -> f32 {
+    let (exponent, mantissa) = ((bits >> 3 & 15) as u32, (bits & 7) as u32);
+    let size = match (exponent, mantissa) {
+        (15, 7) => f32::NAN,
+        (0, _) => mantissa as f32 / 512.0,
+        _ => f32::from_bits((exponent + 120) << 23 | mantissa << 20),
+    };
+    if bits & 0x80 == 0 { size } else { -size }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -304,5 +344,23 @@ mod tests {
         assert_eq!(f32_to_bf16(f32::from_bits(0x3f80_8000)), 0x3f80);
         assert_eq!(f32_to_bf16(f32::from_bits(0x3f81_8000)), 0x3f82);
         assert!(bf16_to_f32(f32_to_bf16(f32::NAN)).is_nan());
+    }
+
+    #[test]
+    fn float8_to_the_nearest() {
+        assert_eq!(
+            [0x00, 0x01, 0x08, 0x38, 0x7e].map(e4m3_to_f32),
+            [0.0, 0.001_953_125, 0.015_625, 1.0, 448.0]
+        );
+        assert!(e4m3_to_f32(0x7f).is_nan() && e4m3_to_f32(f32_to_e4m3(f32::NAN)).is_nan());
+        for bits in 0..0x7e_u8 {
+            let (a, b) = (e4m3_to_f32(bits), e4m3_to_f32(bits + 1));
+            assert_eq!((f32_to_e4m3(a), f32_to_e4m3(-a)), (bits, bits | 0x80));
+            let middle = f32::midpoint(a, b);
+            assert_eq!(f32_to_e4m3(middle), bits + (bits & 1), "{bits}");
+            assert_eq!(f32_to_e4m3(f32::from_bits(middle.to_bits() - 1)), bits);
+            assert_eq!(f32_to_e4m3(f32::from_bits(middle.to_bits() + 1)), bits + 1);
+        }
+        assert_eq!([448.0, 463.0, 500.0, 1e30, f32::INFINITY].map(f32_to_e4m3), [0x7e; 5]);
     }
 }

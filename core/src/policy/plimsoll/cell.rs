@@ -1,6 +1,6 @@
 //! What a token and a page of the KV pool take.
 
-use crate::{model::encoding::Encoding, tape::own::DecoderShape, units::Bytes};
+use crate::{tape::own::DecoderShape, units::Bytes};
 
 /// How keys and values are stored. Arithmetic on them is float32 in every format.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -12,11 +12,13 @@ pub enum KvFormat {
     F16,
     /// bfloat16, rounded to the nearest even.
     Bf16,
+    /// float8 of 4 exponent and 3 mantissa bits, rounded to the nearest even; beyond ±448 the largest of that sign.
+    Fp8E4m3,
 }
 
 impl KvFormat {
     /// Every format, the widest first.
-    pub const ALL: [Self; 3] = [Self::F32, Self::F16, Self::Bf16];
+    pub const ALL: [Self; 4] = [Self::F32, Self::F16, Self::Bf16, Self::Fp8E4m3];
 
     /// Bytes of a value.
     #[must_use]
@@ -24,6 +26,7 @@ impl KvFormat {
         match self {
             Self::F32 => 4,
             Self::F16 | Self::Bf16 => 2,
+            Self::Fp8E4m3 => 1,
         }
     }
 
@@ -34,6 +37,7 @@ impl KvFormat {
             Self::F32 => "float32",
             Self::F16 => "float16",
             Self::Bf16 => "bfloat16",
+            Self::Fp8E4m3 => "fp8_e4m3",
         }
     }
 
@@ -41,16 +45,6 @@ impl KvFormat {
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|format| format.name() == name)
-    }
-
-    /// The same as an encoding of tensors.
-    #[must_use]
-    pub const fn encoding(self) -> Encoding {
-        match self {
-            Self::F32 => Encoding::F32,
-            Self::F16 => Encoding::F16,
-            Self::Bf16 => Encoding::Bf16,
-        }
     }
 }
 

@@ -7,14 +7,18 @@
 mod build;
 mod plan;
 mod shape;
+mod shard;
+mod step;
 #[cfg(test)]
 mod tests;
 
-pub use build::{Workspace, tape};
+pub use build::{Execution, Workspace, tape};
 pub use plan::{ALIGNMENT, ArenaPlan, PlanError, StepLimits};
 pub use shape::{
     DecoderShape, Extent, LayerShape, Matrix, Role, ShapeError, WeightId, WeightSource,
 };
+pub use shard::Split;
+pub use step::{Bounds, Draw, Outputs, Sequence, SequenceError};
 
 use crate::units::Bytes;
 
@@ -33,7 +37,7 @@ pub enum Per {
     Step,
 }
 
-/// One buffer: rows of float32.
+/// One buffer: rows of values, as wide as the executing backend keeps them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Buffer {
     /// Name as printed.
@@ -42,8 +46,10 @@ pub struct Buffer {
     pub layer: Option<u32>,
     /// What its rows stand for.
     pub per: Per,
-    /// float32 values of a row.
+    /// Values of a row.
     pub width: u64,
+    /// Bytes of a value: 4 for float32, 2 for bfloat16 and float16.
+    pub value_bytes: u64,
     /// First operation that needs it.
     pub first: usize,
     /// Last operation that needs it.
@@ -60,7 +66,7 @@ pub struct StepSize {
 }
 
 impl Buffer {
-    /// float32 values that it holds in a step; saturating.
+    /// Values that it holds in a step; saturating.
     #[must_use]
     pub const fn values(&self, step: StepSize) -> u64 {
         let rows = match self.per {
@@ -74,7 +80,7 @@ impl Buffer {
     /// Bytes of it in a step.
     #[must_use]
     pub const fn bytes(&self, step: StepSize) -> Bytes {
-        Bytes(self.values(step).saturating_mul(4))
+        Bytes(self.values(step).saturating_mul(self.value_bytes))
     }
 }
 
@@ -99,6 +105,8 @@ pub enum Op {
     Norm {
         /// Scale.
         weight: WeightId,
+        /// What is added to the input before, and stays added: the sum that the ranks have made.
+        add: Option<BufferId>,
         /// Input.
         from: BufferId,
         /// Output.
@@ -162,6 +170,18 @@ pub enum Op {
         /// Output, half as wide.
         to: BufferId,
     },
+    /// Sums a buffer over all ranks, in place: each then holds the sum.
+    AllReduce {
+        /// The rank's part.
+        at: BufferId,
+    },
+    /// Adds one buffer to another.
+    Add {
+        /// What is added.
+        from: BufferId,
+        /// What it is added to.
+        to: BufferId,
+    },
     /// The rows whose logits are asked for.
     Gather {
         /// Rows by token.
@@ -176,12 +196,15 @@ impl Op {
     pub fn buffers(&self) -> impl Iterator<Item = BufferId> {
         let (a, b, c) = match self {
             Self::Embed { to } => (Some(*to), None, None),
-            Self::Norm { from, to, .. }
-            | Self::Attend { from, to, .. }
+            Self::Norm { add, from, to, .. } => (Some(*from), Some(*to), *add),
+            Self::Attend { from, to, .. }
             | Self::SwiGlu { from, to }
+            | Self::Add { from, to }
             | Self::Gather { from, to } => (Some(*from), Some(*to), None),
             Self::Linear { from, to, workspace, .. } => (Some(*from), Some(*to), *workspace),
-            Self::HeadNorm { at, .. } | Self::Rope { at, .. } => (Some(*at), None, None),
+            Self::HeadNorm { at, .. } | Self::Rope { at, .. } | Self::AllReduce { at } => {
+                (Some(*at), None, None)
+            }
             Self::StoreKv { from, .. } => (Some(*from), None, None),
         };
         [a, b, c].into_iter().flatten()

@@ -41,12 +41,23 @@ fn workspaces() -> impl Strategy<Value = Workspace> {
     ]
 }
 
+fn executions() -> impl Strategy<Value = Execution> {
+    let bytes = prop::sample::select(vec![2_u64, 4]);
+    (workspaces(), bytes, 1_u64..4).prop_map(|(workspace, activation_bytes, ranks)| Execution {
+        workspace,
+        activation_bytes,
+        ranks,
+    })
+}
+
 /// What each operation reads and writes, worked out here once more: what is read was written before.
 fn check_flow(tape: &OwnTape) {
     let mut written = BTreeSet::new();
     for (at, op) in tape.ops.iter().enumerate() {
         let (reads, writes) = match op {
             Op::Embed { to } => (vec![], vec![*to]),
+            Op::Norm { add: Some(add), from, to, .. } => (vec![*add, *from], vec![*from, *to]),
+            Op::Add { from, to } => (vec![*from, *to], vec![*to]),
             Op::Norm { from, to, .. }
             | Op::Attend { from, to, .. }
             | Op::SwiGlu { from, to }
@@ -55,7 +66,9 @@ fn check_flow(tape: &OwnTape) {
                 Effect::Store => (vec![*from], vec![*to]),
                 Effect::Add => (vec![*from, *to], vec![*to]),
             },
-            Op::HeadNorm { at, .. } | Op::Rope { at, .. } => (vec![*at], vec![*at]),
+            Op::HeadNorm { at, .. } | Op::Rope { at, .. } | Op::AllReduce { at } => {
+                (vec![*at], vec![*at])
+            }
             Op::StoreKv { from, .. } => (vec![*from], vec![]),
         };
         for id in reads {
@@ -68,6 +81,17 @@ fn check_flow(tape: &OwnTape) {
         }
     }
     assert_eq!(tape.buffer(tape.logits).unwrap().last, tape.ops.len() - 1);
+}
+
+/// With several ranks each part is summed once before it joins the residual stream, and joins it once.
+fn check_sums(tape: &OwnTape, ranks: u64) {
+    let count = |what: fn(&Op) -> bool| tape.ops.iter().filter(|op| what(op)).count();
+    let summed = count(|op| matches!(op, Op::AllReduce { .. }));
+    let joined = count(|op| matches!(op, Op::Norm { add: Some(_), .. } | Op::Add { .. }));
+    let added = count(|op| matches!(op, Op::Linear { effect: Effect::Add, .. }));
+    let layers = count(|op| matches!(op, Op::Attend { .. }));
+    let expected = if ranks == 1 { (0, 0, 2 * layers) } else { (2 * layers, 2 * layers, 0) };
+    assert_eq!((summed, joined, added), expected);
 }
 
 fn check_plan(tape: &OwnTape, plan: &ArenaPlan, step: StepSize) {
@@ -88,11 +112,12 @@ fn check_plan(tape: &OwnTape, plan: &ArenaPlan, step: StepSize) {
 proptest! {
     #[test]
     fn plans_hold_for_every_smaller_step(
-        shape in shapes(), workspace in workspaces(), tokens in 1_u64..300, part in 0.0..1.0_f64,
+        shape in shapes(), execution in executions(), tokens in 1_u64..300, part in 0.0..1.0_f64,
         smaller in 0.0..1.0_f64,
     ) {
-        let tape = tape(&shape, workspace).unwrap();
+        let tape = tape(&shape, execution).unwrap();
         check_flow(&tape);
+        check_sums(&tape, execution.ranks);
         let outputs = ((tokens as f64 * part) as u64).max(1);
         let plan = ArenaPlan::new(&tape, StepLimits { tokens, outputs }).unwrap();
         let largest = StepSize { tokens, outputs };
@@ -107,7 +132,7 @@ proptest! {
         // What one layer needs serves all: the arena does not grow with the layers.
         let mut deeper = shape.clone();
         deeper.layers.push(shape.layers[0]);
-        let deeper = super::tape(&deeper, workspace).unwrap();
+        let deeper = super::tape(&deeper, execution).unwrap();
         let more = ArenaPlan::new(&deeper, StepLimits { tokens, outputs }).unwrap();
         prop_assert_eq!(more.total, plan.total);
     }
@@ -135,6 +160,30 @@ proptest! {
         all.sort_unstable();
         prop_assert_eq!(used, all);
     }
+}
+
+#[test]
+fn ranks_share_a_shape_evenly_or_not_at_all() {
+    let mut whole = shape((2, 3, 4, 8, 96), (false, true));
+    let half = whole.of_rank(2).unwrap();
+    assert_eq!((half.q_heads, half.kv_heads, half.hidden), (6, 2, whole.hidden));
+    assert_eq!(half.layers[1].intermediate, 48);
+    // Every weight of a rank is that part of the whole one that its role says.
+    for id in whole.weights() {
+        let (all, own) = (whole.extent(id).unwrap(), half.extent(id).unwrap());
+        // A bias is one row, and what is shared are its values.
+        let shared = match (id.role.split(), all.rows) {
+            (Split::Rows, 1) | (Split::Columns, _) => (all.rows, all.columns / 2),
+            (Split::Rows, _) => (all.rows / 2, all.columns),
+            (Split::Whole | Split::First, _) => (all.rows, all.columns),
+        };
+        assert_eq!((own.rows, own.columns), shared, "{id}");
+    }
+    whole.layers[1].intermediate = 97;
+    let error = whole.of_rank(2).unwrap_err().to_string();
+    let allowed = "a multiple of the ranks of tensor parallelism";
+    assert_eq!(error, format!("feed-forward width is 97; allowed: {allowed}"));
+    assert!(whole.of_rank(0).is_err() && whole.of_rank(8).is_err());
 }
 
 #[test]
