@@ -174,6 +174,8 @@ def check_committed(fresh_table, usages):
 
 def check_nvrtc():
     """The same sources through the run-time compiler: no headers but our own."""
+    # It opens a library of its own by name; one that is open already is found.
+    ctypes.CDLL(str(next((TOOLS / "lib").glob("libnvrtc-builtins.so.*"))), mode=ctypes.RTLD_GLOBAL)
     library = ctypes.CDLL(str(next((TOOLS / "lib").glob("libnvrtc.so.*"))))
     files = {file.name: file.read_bytes() for file in sources()}
     text = files.pop("all.cu")
