@@ -5,6 +5,7 @@
 //! plan and the same moves again.
 
 mod cell;
+pub mod device;
 mod part;
 mod plan;
 mod pressure;
