@@ -48,6 +48,29 @@ pub trait Model {
     fn take_back(&mut self, page: u32) -> Result<(), BodyError>;
 }
 
+impl<M: Model + ?Sized> Model for Box<M> {
+    fn draws(&self) -> bool {
+        (**self).draws()
+    }
+
+    fn step(
+        &mut self,
+        sequences: &[Sequence<'_>],
+        draws: &[Option<Draw>],
+        take: &mut dyn FnMut(Chosen<'_>),
+    ) -> Result<(), BodyError> {
+        (**self).step(sequences, draws, take)
+    }
+
+    fn lend(&mut self, page: u32) -> Result<(), BodyError> {
+        (**self).lend(page)
+    }
+
+    fn take_back(&mut self, page: u32) -> Result<(), BodyError> {
+        (**self).take_back(page)
+    }
+}
+
 fn failed(error: impl std::fmt::Display) -> BodyError {
     BodyError::Failed(error.to_string())
 }
