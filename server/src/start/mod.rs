@@ -3,6 +3,8 @@
 mod ask;
 mod host;
 mod lend;
+#[cfg(test)]
+mod tests;
 mod thread;
 
 use std::{
