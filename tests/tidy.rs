@@ -14,7 +14,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("plimsoll-backend-sim", &["plimsoll-core"]),
     // Its tests load real files; the library gets weights through a trait of core.
     ("plimsoll-backend-host", &["plimsoll-core", "plimsoll-checkpoint"]),
-    ("plimsoll-backend-cuda", &["plimsoll-core"]),
+    // Tests only: the same models on the host.
+    ("plimsoll-backend-cuda", &["plimsoll-core", "plimsoll-backend-host"]),
     ("plimsoll-catalog", &["plimsoll-core"]),
     ("plimsoll-checkpoint", &["plimsoll-core", "plimsoll-catalog"]),
     ("plimsoll-ingest", &["plimsoll-core"]),
@@ -32,6 +33,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "plimsoll-core",
             "plimsoll-backend-host",
+            "plimsoll-backend-cuda",
             "plimsoll-checkpoint",
             "plimsoll-replay",
             // Tests only.

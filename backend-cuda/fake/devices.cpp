@@ -3,7 +3,8 @@
 // Memory is counted as a driver counts it: whole pages, shared pages for small allocations, a
 // context that costs, graphs that leave pages behind. What is written lands in host memory, of
 // which only the touched pages are real. There is no timing and no concurrency: work runs when it
-// is put on a stream. Kernels are not here; `run` is where they would be hung in.
+// is put on a stream, unless it waits for another stream's. Kernels are the project's own, compiled
+// for the CPU (kernels/shim); one that touches what is not mapped loses the device.
 //
 // Settings are read from the environment when the library is loaded (bytes or counts):
 //   FAKE_CUDA_DEVICES 1      FAKE_CUDA_TOTAL 8 GiB          what programs see of each device
@@ -12,7 +13,11 @@
 //   FAKE_CUDA_FOREIGN 0      held by other programs         FAKE_CUDA_CONTEXT 512 MiB
 //   FAKE_CUDA_NODE 16 KiB    cost of one node of a graph    FAKE_CUDA_NVML 1    0: NVML does not start
 //   FAKE_CUDA_INIT 0         code of cuInit                 FAKE_CUDA_VERSION 13000
-//   FAKE_CUDA_MEMORY 0       code of cuMemGetInfo
+//   FAKE_CUDA_MEMORY 0       code of cuMemGetInfo           FAKE_CUDA_VMM 1     0: no virtual memory
+//   FAKE_CUDA_MODULE 4 MiB   cost of a module               FAKE_CUDA_SHARED 227 KiB   of a block, when allowed
+//   FAKE_CUDA_THREADS 2      of the host, for kernels       FAKE_CUDA_SEED 0    order of a kernel's threads
+//   FAKE_CUBLASLT_HANDLE 8 MiB, FAKE_CUBLASLT_KERNEL 2 MiB (the first product of a type)
+//   FAKE_NCCL_COMM 8 MiB, FAKE_NCCL_FIRST 4 MiB (the first sum), a rank each
 //   FAKE_CUDA_FAIL_AT n      the n-th request for memory is refused; FAKE_CUDA_FAIL_FROM n: and all later
 //   FAKE_CUDA_LOST_AT n      from the n-th call on everything returns FAKE_CUDA_LOST_CODE (719)
 //   FAKE_CUDA_REPORT path    at the end, one line of JSON: what was never given back, and the counts
@@ -41,6 +46,10 @@ API cuGetErrorName(Code code, const char** text) {
         {1, "CUDA_ERROR_INVALID_VALUE"},      {2, "CUDA_ERROR_OUT_OF_MEMORY"},
         {46, "CUDA_ERROR_DEVICE_UNAVAILABLE"}, {100, "CUDA_ERROR_NO_DEVICE"},
         {201, "CUDA_ERROR_INVALID_CONTEXT"},  {214, "CUDA_ERROR_ECC_UNCORRECTABLE"},
+        {200, "CUDA_ERROR_INVALID_IMAGE"},    {500, "CUDA_ERROR_NOT_FOUND"},
+        {702, "CUDA_ERROR_LAUNCH_TIMEOUT"},   {801, "CUDA_ERROR_NOT_SUPPORTED"},
+        {900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"}, {901, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"},
+        {905, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION"},
         {700, "CUDA_ERROR_ILLEGAL_ADDRESS"},  {719, "CUDA_ERROR_LAUNCH_FAILED"},
         {999, "CUDA_ERROR_UNKNOWN"},
     };
@@ -87,6 +96,8 @@ API cuDeviceGetAttribute(int* value, int attribute, int device) {
         case 16: *value = 132; break;
         case 18: *value = driver.settings.integrated; break;
         case 75: *value = 9; break;
+        case 97: *value = driver.settings.shared; break;
+        case 102: *value = driver.settings.virtual_memory; break;
         default: *value = 0;
     }
     return index_of(device) < 0 ? INVALID_DEVICE : SUCCESS;
@@ -95,6 +106,13 @@ API cuDeviceGetUuid_v2(unsigned char* uuid, int device) {
     Lock held(driver.lock);
     if (Code code = enter()) return code;
     memset(uuid, 0xF0 + index_of(device), 16);
+    return index_of(device) < 0 ? INVALID_DEVICE : SUCCESS;
+}
+
+API cuDeviceGetGraphMemAttribute(int device, int, unsigned long long* bytes) {
+    Lock held(driver.lock);
+    if (Code code = enter()) return code;
+    *bytes = 0;  // no node of a captured graph takes memory here
     return index_of(device) < 0 ? INVALID_DEVICE : SUCCESS;
 }
 
@@ -117,7 +135,10 @@ API cuDevicePrimaryCtxRelease_v2(int device) {
     driver.calls++;
     auto it = driver.devices.find(index_of(device));
     if (it == driver.devices.end() || it->second.retained == 0) return INVALID_CONTEXT;
-    if (--it->second.retained == 0) discharge(it->first, driver.settings.context);
+    if (--it->second.retained == 0) {
+        discharge(it->first, driver.settings.context + it->second.code);
+        it->second.code = 0;
+    }
     return SUCCESS;
 }
 static thread_local std::vector<int> stack;

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <cstdio>
+#include <string>
 
 namespace fake {
 
@@ -21,14 +22,19 @@ void Driver::report() {
         if (device.peak > peak) peak = device.peak;
         shared += device.shared.size();
     }
+    std::map<std::string, long> beside;
+    for (const char* name : {"lt_handles", "lt_layouts", "lt_products", "lt_preferences", "comms"}) beside[name] = 0;
+    for (auto& [name, count] : made) beside[name] += count;
+    fprintf(out, "{");
+    for (auto& [name, count] : beside) fprintf(out, "\"%s\":%ld,", name.c_str(), count);
     fprintf(out,
-            "{\"contexts\":%zu,\"allocations\":%zu,\"pinned\":%zu,\"reserved\":%zu,\"mappings\":%zu,"
+            "\"contexts\":%zu,\"allocations\":%zu,\"pinned\":%zu,\"reserved\":%zu,\"mappings\":%zu,"
             "\"physical\":%zu,\"streams\":%zu,\"events\":%zu,\"graphs\":%zu,\"executables\":%zu,"
             "\"shared_pages\":%zu,\"used_bytes\":%zu,\"peak_bytes\":%zu,\"calls\":%zu,\"requests\":%zu,"
-            "\"launches\":%zu,\"copied_bytes\":%zu,\"lost\":%d}\n",
+            "\"modules\":%zu,\"kernels\":%zu,\"launches\":%zu,\"copied_bytes\":%zu,\"lost\":%d}\n",
             contexts, allocations.size(), pinned.size(), reserved.size(), mappings.size(),
-            physical.size(), streams, events, graphs, executables, shared, used, peak, calls, requests,
-            launches, copied, lost);
+            physical.size(), streams.size(), events, graphs, executables, shared, used, peak, calls, requests,
+            modules, kernels, launches, copied, lost);
     fclose(out);
 }
 
@@ -91,8 +97,7 @@ bool share_page(int index, size_t bytes, size_t* page) {
     return true;
 }
 
-// Whether device code may touch the bytes: inside one allocation, or in mappings without a gap.
-static bool accessible(Pointer at, size_t bytes) {
+bool accessible(Pointer at, size_t bytes) {
     auto plain = driver.allocations.upper_bound(at);
     if (plain != driver.allocations.begin()) {
         --plain;
@@ -109,22 +114,57 @@ static bool accessible(Pointer at, size_t bytes) {
     return reached >= end;
 }
 
-Code run(void* handle, Work work) {
+void lose(Code code) {
+    if (!driver.lost) driver.lost = code;
+}
+
+void pump() {
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (Stream* stream : driver.streams) {
+            while (!stream->queue.empty() && stream->queue.front()()) {
+                stream->queue.pop_front();
+                moved = true;
+            }
+        }
+    }
+}
+
+Code put_task(void* handle, Kind kind, std::function<Task()> begin) {
     auto* stream = static_cast<Stream*>(handle);
-    if (!stream) return INVALID_HANDLE;
-    if (stream->capture)
-        stream->capture->nodes.push_back(std::move(work));
-    else
-        work();
+    if (!driver.streams.count(stream)) return INVALID_HANDLE;
+    if (stream->capture) {
+        stream->capture->nodes.push_back(Node{kind, std::move(begin)});
+        return SUCCESS;
+    }
+    stream->queue.push_back(begin());
+    pump();
     return SUCCESS;
+}
+
+Code put(void* stream, Kind kind, Work work) {
+    return put_task(stream, kind, [work] {
+        return [work] {
+            if (!driver.lost) work();
+            return true;
+        };
+    });
+}
+
+bool spoils_capture() {
+    bool any = false;
+    for (Stream* stream : driver.streams) {
+        if (stream->capture && stream->device == current) stream->capture->invalid = any = true;
+    }
+    return any;
 }
 
 Work touching(Pointer at, size_t bytes, Work work) {
     return [=] {
         if (accessible(at, bytes))
             work();
-        else if (!driver.lost)
-            driver.lost = ILLEGAL_ADDRESS;
+        else
+            lose(ILLEGAL_ADDRESS);
     };
 }
 

@@ -4,9 +4,12 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #define API extern "C" __attribute__((visibility("default"))) int
@@ -23,10 +26,18 @@ enum : Code {
     NOT_INITIALIZED = 3,
     NO_DEVICE = 100,
     INVALID_DEVICE = 101,
+    INVALID_IMAGE = 200,
     INVALID_CONTEXT = 201,
     INVALID_HANDLE = 400,
+    NOT_FOUND = 500,
+    NOT_READY = 600,
     ILLEGAL_ADDRESS = 700,
+    LAUNCH_TIMEOUT = 702,
+    LAUNCH_FAILED = 719,
+    NOT_SUPPORTED = 801,
     CAPTURE_UNSUPPORTED = 900,
+    CAPTURE_INVALIDATED = 901,
+    CAPTURE_ISOLATION = 905,
 };
 
 constexpr size_t PAGE = size_t(2) << 20;
@@ -49,7 +60,12 @@ struct Settings {
     size_t foreign = setting("FAKE_CUDA_FOREIGN", 0);
     size_t context = setting("FAKE_CUDA_CONTEXT", size_t(512) << 20);
     size_t node = setting("FAKE_CUDA_NODE", size_t(16) << 10);
+    size_t module = setting("FAKE_CUDA_MODULE", size_t(4) << 20);
+    int shared = int(setting("FAKE_CUDA_SHARED", size_t(227) << 10));
     int integrated = int(setting("FAKE_CUDA_INTEGRATED", 0));
+    int virtual_memory = int(setting("FAKE_CUDA_VMM", 1));
+    int threads = int(setting("FAKE_CUDA_THREADS", 2));
+    unsigned seed = unsigned(setting("FAKE_CUDA_SEED", 0));
     int nvml = int(setting("FAKE_CUDA_NVML", 1));
     int init = int(setting("FAKE_CUDA_INIT", 0));
     int version = int(setting("FAKE_CUDA_VERSION", 13000));
@@ -73,6 +89,7 @@ struct Device {
     std::map<size_t, SharedPage> shared;
     size_t graph_bytes = 0;  // live nodes
     size_t graph_pages = 0;  // pages the driver keeps for them
+    size_t code = 0;         // of libraries, loaded at their first use and kept by the context
 };
 
 struct Allocation {
@@ -96,13 +113,25 @@ struct Mapping {
 };
 
 using Work = std::function<void()>;
+// Work that may have to wait for other streams: false until it is done.
+using Task = std::function<bool()>;
+
+// Numbers of `CUgraphNodeType`.
+enum Kind { KERNEL = 0, COPY = 1, FILL = 2, OTHER = 5, TAKES_MEMORY = 10 };
+
+struct Node {
+    Kind kind;
+    // Begins the work of one launch.
+    std::function<Task()> begin;
+};
 
 struct Graph {
-    std::vector<Work> nodes;
+    std::vector<Node> nodes;
+    bool invalid = false;
 };
 
 struct Executable {
-    std::vector<Work> nodes;
+    std::vector<Node> nodes;
     int device;
     size_t cost;
 };
@@ -110,11 +139,19 @@ struct Executable {
 struct Stream {
     int device;
     Graph* capture = nullptr;
+    std::deque<Task> queue;
+};
+
+// What is known of an event's last recording; work that is still queued holds it.
+struct Recording {
+    std::chrono::steady_clock::time_point at;
+    bool done = false;
+    Graph* captured = nullptr;
 };
 
 struct Event {
-    std::chrono::steady_clock::time_point at;
-    bool recorded = false;
+    bool timed;
+    std::shared_ptr<Recording> last;
 };
 
 struct Driver {
@@ -128,7 +165,10 @@ struct Driver {
     std::map<Pointer, size_t> pinned, reserved;
     std::map<Pointer, Mapping> mappings;
     std::map<Pointer, Physical> physical;
-    size_t streams = 0, events = 0, graphs = 0, executables = 0;
+    std::set<Stream*> streams;
+    size_t events = 0, graphs = 0, executables = 0, modules = 0, kernels = 0;
+    // What libraries beside the driver have made and not destroyed, by name.
+    std::map<const char*, long> made;
     int file = -1;
     size_t file_end = 0;
     Pointer next_handle = 1;
@@ -162,10 +202,19 @@ bool share_page(int index, size_t bytes, size_t* page);
 bool graph_memory(int index, size_t cost);
 void graph_end(int index, size_t cost);
 
-// Runs work, or records it when the stream is capturing.
-Code run(void* stream, Work work);
+// Puts work on a stream, or records it when the stream is capturing.
+Code put(void* stream, Kind kind, Work work);
+// The same for work that may have to wait: `begin` is called at each launch.
+Code put_task(void* stream, Kind kind, std::function<Task()> begin);
+// Goes on with the work of all streams as far as it can.
+void pump();
+// Whether a call that no capture allows is made during one, which spoils it.
+bool spoils_capture();
+// Whether device code may touch the bytes: inside one allocation, or in mappings without a gap.
+bool accessible(Pointer at, size_t bytes);
 // A stray access makes the device unusable, as an illegal address does.
 Work touching(Pointer at, size_t bytes, Work work);
+void lose(Code code);
 
 using Lock = std::lock_guard<std::mutex>;
 

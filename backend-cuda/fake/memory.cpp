@@ -37,6 +37,7 @@ API cuMemGetInfo_v2(size_t* free_bytes, size_t* total) {
 API cuMemAlloc_v2(Pointer* at, size_t size) {
     Lock held(driver.lock);
     if (Code code = enter_context()) return code;
+    if (spoils_capture()) return CAPTURE_UNSUPPORTED;
     if (size == 0) return INVALID_VALUE;
     if (refused()) return OUT_OF_MEMORY;
     Allocation made{current, size, 0, 0};
@@ -59,6 +60,7 @@ API cuMemAlloc_v2(Pointer* at, size_t size) {
 API cuMemFree_v2(Pointer at) {
     Lock held(driver.lock);
     if (Code code = enter_context()) return code;
+    if (spoils_capture()) return CAPTURE_UNSUPPORTED;
     auto it = driver.allocations.find(at);
     if (it == driver.allocations.end()) return INVALID_VALUE;
     Allocation gone = it->second;
@@ -77,6 +79,7 @@ API cuMemFree_v2(Pointer at) {
 API cuMemHostAlloc(void** at, size_t size, unsigned) {
     Lock held(driver.lock);
     if (Code code = enter_context()) return code;
+    if (spoils_capture()) return CAPTURE_UNSUPPORTED;
     if (size == 0) return INVALID_VALUE;
     if (refused()) return OUT_OF_MEMORY;
     *at = host_pages(size, PROT_READ | PROT_WRITE);
@@ -87,6 +90,7 @@ API cuMemHostAlloc(void** at, size_t size, unsigned) {
 API cuMemFreeHost(void* at) {
     Lock held(driver.lock);
     if (Code code = enter_context()) return code;
+    if (spoils_capture()) return CAPTURE_UNSUPPORTED;
     auto it = driver.pinned.find(reinterpret_cast<Pointer>(at));
     if (it == driver.pinned.end()) return INVALID_VALUE;
     munmap(at, up(it->second, 4096));
@@ -106,6 +110,7 @@ API cuMemGetAllocationGranularity(size_t* bytes, const Properties* properties, i
 API cuMemAddressReserve(Pointer* at, size_t size, size_t, Pointer, unsigned long long) {
     Lock held(driver.lock);
     if (Code code = enter()) return code;
+    if (!driver.settings.virtual_memory) return NOT_SUPPORTED;
     if (size == 0 || size % PAGE) return INVALID_VALUE;
     if (refused()) return OUT_OF_MEMORY;
     auto* pages = static_cast<char*>(host_pages(size + PAGE, PROT_NONE));
@@ -132,6 +137,7 @@ API cuMemAddressFree(Pointer at, size_t size) {
 API cuMemCreate(Pointer* handle, size_t size, const Properties* properties, unsigned long long) {
     Lock held(driver.lock);
     if (Code code = enter()) return code;
+    if (!driver.settings.virtual_memory) return NOT_SUPPORTED;
     int index = index_of(properties->location.id);
     if (size == 0 || size % PAGE || index < 0) return INVALID_VALUE;
     if (refused() || !charge(index, size)) return OUT_OF_MEMORY;

@@ -1,8 +1,9 @@
 //! Device memory held in somebody's name, without addresses: other programs, the rest of a card
 //! beyond the declared shares, what a graph costs less than was planned.
 
-use crate::card::{Card, Chunk};
+use crate::card::Card;
 use crate::failure::Failure;
+use crate::memory::Chunk;
 use plimsoll_core::units::Bytes;
 use std::rc::Rc;
 
@@ -58,7 +59,7 @@ impl Ballast {
         }
         card.check()?;
         match self.grow(card, given.saturating_sub(less)) {
-            Err(Failure::OutOfMemory) => Ok(()),
+            Err(Failure::OutOfMemory(_)) => Ok(()),
             done => done,
         }
     }

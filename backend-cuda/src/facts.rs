@@ -1,9 +1,12 @@
 //! What a card's driver takes for what is asked, measured: the figures that the simulator's rules
 //! stand for. Needs the card for itself: what other programs do meanwhile enters the readings.
 
-use crate::card::{AddressRange, Buffer, CapturedGraph, Card, Chunk, Pinned, STAGING};
+use crate::card::Card;
+use crate::exercise::{Exercise, STAGING};
 use crate::failure::{Failure, OpenError};
-use crate::open::open_alone;
+use crate::memory::{AddressRange, Buffer, Chunk};
+use crate::open::{CardState, open_alone};
+use crate::pinned::Pinned;
 use plimsoll_core::units::{Bytes, GIB, KIB, MIB};
 use std::rc::Rc;
 use std::time::Instant;
@@ -93,18 +96,19 @@ const PLAIN: [(u64, u64); 16] = [
 ///
 /// [`OpenError`] when the card cannot be opened or is lost meanwhile.
 pub fn measure(device: u32) -> Result<Facts, OpenError> {
-    let card = open_alone(device)?;
-    measured(&card).map_err(|failure| failure.plain().into())
+    let state = open_alone(device)?;
+    measured(&state).map_err(|failure| failure.plain().into())
 }
 
-fn measured(card: &Rc<Card>) -> Result<Facts, Failure> {
-    let facts = *card.facts();
+fn measured(state: &CardState) -> Result<Facts, Failure> {
+    let CardState { card, exercise, .. } = state;
+    let facts = card.facts();
     let (free, _) = card.memory()?;
     let costs = costs(card)?;
-    let (graphs, graphs_kept) = graphs(card)?;
+    let (graphs, graphs_kept) = graphs(card, exercise)?;
     let largest = largest(card)?;
     let works_after_refusal = Buffer::take(card, free.saturating_add(free)).is_err()
-        && card.start_fill(&[], 1).and_then(|()| card.end_fill()).is_ok();
+        && exercise.start_fill(&[], 1).and_then(|()| exercise.end_fill()).is_ok();
     Ok(Facts {
         total: facts.total,
         tool_total: facts.tool_total,
@@ -117,8 +121,8 @@ fn measured(card: &Rc<Card>) -> Result<Facts, Failure> {
         graphs_kept,
         largest,
         works_after_refusal,
-        fill: fill(card)?,
-        copy: copy(card)?,
+        fill: fill(card, exercise)?,
+        copy: copy(exercise)?,
         reading_nanos: reading(card)?,
     })
 }
@@ -165,7 +169,7 @@ fn cost<T>(
     while (made.len() as u64) < count {
         match make() {
             Ok(thing) => made.push(thing),
-            Err(Failure::OutOfMemory) => break,
+            Err(Failure::OutOfMemory(_)) => break,
             Err(other) => return Err(other),
         }
     }
@@ -182,13 +186,13 @@ fn nanos_since(started: Instant) -> u64 {
     u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn graphs(card: &Rc<Card>) -> Result<(Vec<GraphCost>, Bytes), Failure> {
+fn graphs(card: &Rc<Card>, exercise: &Exercise) -> Result<(Vec<GraphCost>, Bytes), Failure> {
     let (start, _) = card.memory()?;
     let (mut before, mut held, mut graphs) = (start, Vec::new(), Vec::new());
     for batch in [1, 2, 4, 8, 12, 16, 24, 32].into_iter().chain((5..29).map(|n| n * 8)) {
-        match CapturedGraph::capture(card, batch) {
+        match exercise.graph(batch) {
             Ok(graph) => held.push(graph),
-            Err(Failure::OutOfMemory) => break,
+            Err(Failure::OutOfMemory(_)) => break,
             Err(other) => return Err(other),
         }
         let (free, _) = card.memory()?;
@@ -208,7 +212,7 @@ fn largest(card: &Rc<Card>) -> Result<Bytes, Failure> {
     while pages > 0 {
         match Buffer::take(card, Bytes(pages * page)) {
             Ok(_) => break,
-            Err(Failure::OutOfMemory) => pages = pages.saturating_sub(step),
+            Err(Failure::OutOfMemory(_)) => pages = pages.saturating_sub(step),
             Err(other) => return Err(other),
         }
         step *= 2;
@@ -217,25 +221,25 @@ fn largest(card: &Rc<Card>) -> Result<Bytes, Failure> {
 }
 
 /// Writes up to 1 GiB and reads the device's clock.
-fn fill(card: &Rc<Card>) -> Result<(Bytes, u64), Failure> {
+fn fill(card: &Rc<Card>, exercise: &Exercise) -> Result<(Bytes, u64), Failure> {
     let (free, _) = card.memory()?;
     let size = Bytes((free.0 / 64).clamp(MIB, GIB));
     let buffer = Buffer::take(card, size)?;
-    let spans: Vec<_> = buffer.span().into_iter().collect();
+    let all = [buffer.pointer()];
     // The first pass warms up.
-    card.start_fill(&spans, 0).and_then(|()| card.end_fill())?;
-    card.start_fill(&spans, 1)?;
-    Ok((size, card.end_fill()?.0))
+    exercise.start_fill(&all, 0).and_then(|()| exercise.end_fill())?;
+    exercise.start_fill(&all, 1)?;
+    Ok((size, exercise.end_fill()?.0))
 }
 
-fn copy(card: &Rc<Card>) -> Result<(Bytes, u64, u64), Failure> {
+fn copy(exercise: &Exercise) -> Result<(Bytes, u64, u64), Failure> {
     let size = STAGING * 64;
-    card.copy_to_host(STAGING)?;
+    exercise.copy_to_host(STAGING)?;
     let started = Instant::now();
-    card.copy_to_host(size)?;
+    exercise.copy_to_host(size)?;
     let to_host = nanos_since(started);
     let started = Instant::now();
-    card.copy_to_device(size)?;
+    exercise.copy_to_device(size)?;
     Ok((Bytes(size), to_host, nanos_since(started)))
 }
 

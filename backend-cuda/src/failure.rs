@@ -2,6 +2,7 @@
 //! end of the device.
 
 use crate::ffi::Code;
+use crate::ffi::library::MissingLibrary;
 use crate::probe::ProbeError;
 use plimsoll_core::{
     backend::{BackendError, Rank},
@@ -9,14 +10,36 @@ use plimsoll_core::{
     units::Bytes,
 };
 
-/// A driver call that failed.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Failure {
-    /// `CUDA_ERROR_OUT_OF_MEMORY`; the context stays usable.
-    OutOfMemory,
-    /// An argument or state that the driver refuses; the context stays usable.
-    Misuse,
+/// A call of the device layer that failed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Failure {
+    /// No device memory, or no page-locked memory, now; the context stays usable.
+    #[error("{0}: out of memory")]
+    OutOfMemory(&'static str),
+    /// An argument or state that is refused, by the driver or before it was asked; the context
+    /// stays usable.
+    #[error("{call} refused: {what}")]
+    Misuse {
+        /// Which call.
+        call: &'static str,
+        /// The driver's name of it, or what is wrong.
+        what: String,
+    },
+    /// A library that is not there.
+    #[error(transparent)]
+    Missing(#[from] MissingLibrary),
+    /// A library's own status; the device answers still.
+    #[error("{call} returned {name} ({code})")]
+    Library {
+        /// Which call.
+        call: &'static str,
+        /// The library's name of the status.
+        name: String,
+        /// The status.
+        code: i32,
+    },
     /// The context is unusable from now on.
+    #[error("{0}")]
     Lost(String),
 }
 
@@ -77,17 +100,33 @@ impl Failure {
     /// a code that is not known here is not worth a server's data.
     ///
     /// Source: the CUDA driver API's notes on `CUresult`: 2 out of memory; 1, 101, 400, 500, 600
-    /// and 801 refused arguments; 900 to 909 refused captures; 214, 700, 702, 709, 710, 714 to 719
+    /// and 801 refused arguments; 200, 209, 218, 221 and 222 device code that it cannot load; 701 a
+    /// launch that asks for more than a block may have; 900 to 909 refused captures; 214, 700, 702, 709, 710, 714 to 719
     /// and 999 leave the process in an inconsistent state.
     pub(crate) fn of(call: &'static str, code: Code, name: Option<String>) -> Self {
+        let named = |code| name.unwrap_or_else(|| format!("CUDA error {code}"));
         match code.0 {
-            2 => Self::OutOfMemory,
-            1 | 101 | 400 | 500 | 600 | 801 | 900..=909 => Self::Misuse,
-            code => {
-                let name = name.unwrap_or_else(|| format!("CUDA error {code}"));
-                Self::Lost(format!("{call} returned {name} ({code})"))
-            }
+            2 => Self::OutOfMemory(call),
+            code @ (1
+            | 101
+            | 200
+            | 209
+            | 218
+            | 221
+            | 222
+            | 400
+            | 500
+            | 600
+            | 701
+            | 801
+            | 900..=909) => Self::misuse(call, format!("{} ({code})", named(code))),
+            code => Self::Lost(format!("{call} returned {} ({code})", named(code))),
         }
+    }
+
+    /// What is refused before the driver is asked.
+    pub(crate) fn misuse(call: &'static str, what: impl Into<String>) -> Self {
+        Self::Misuse { call, what: what.into() }
     }
 
     /// The error of a call that asked for memory.
@@ -99,7 +138,7 @@ impl Failure {
         free: Bytes,
     ) -> BackendError {
         match self {
-            Self::OutOfMemory => BackendError::OutOfMemory { rank, account, requested, free },
+            Self::OutOfMemory(_) => BackendError::OutOfMemory { rank, account, requested, free },
             other => other.plain(),
         }
     }
@@ -107,11 +146,11 @@ impl Failure {
     /// The error of a call that asked for no memory.
     pub(crate) fn plain(self) -> BackendError {
         match self {
-            Self::Lost(text) => BackendError::DeviceLost(text),
-            Self::Misuse => BackendError::Unknown("argument that the CUDA driver takes"),
-            Self::OutOfMemory => BackendError::DeviceLost(
+            Self::Misuse { .. } => BackendError::Unknown("argument that the CUDA driver takes"),
+            Self::OutOfMemory(_) => BackendError::DeviceLost(
                 "the driver is out of memory for a call that takes none".to_owned(),
             ),
+            other => BackendError::DeviceLost(other.to_string()),
         }
     }
 }
@@ -122,8 +161,9 @@ mod tests {
 
     #[test]
     fn codes_are_told_apart() {
-        assert_eq!(Failure::of("cuMemAlloc", Code(2), None), Failure::OutOfMemory);
-        assert_eq!(Failure::of("cuMemMap", Code(1), None), Failure::Misuse);
+        assert_eq!(Failure::of("cuMemAlloc", Code(2), None), Failure::OutOfMemory("cuMemAlloc"));
+        let refused = Failure::of("cuMemMap", Code(1), Some("CUDA_ERROR_INVALID_VALUE".to_owned()));
+        assert_eq!(refused.to_string(), "cuMemMap refused: CUDA_ERROR_INVALID_VALUE (1)");
         let name = Some("CUDA_ERROR_ILLEGAL_ADDRESS".to_owned());
         let lost = Failure::of("cuStreamSynchronize", Code(700), name).plain();
         let text = "device lost: cuStreamSynchronize returned CUDA_ERROR_ILLEGAL_ADDRESS (700)";

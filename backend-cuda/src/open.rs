@@ -4,6 +4,7 @@
 use crate::accounts::Accounts;
 use crate::ballast::Ballast;
 use crate::card::{Api, Card};
+use crate::exercise::Exercise;
 use crate::failure::{Failure, OpenError};
 use crate::ffi::LoadError;
 use crate::probe::{self, ProbeError};
@@ -15,6 +16,8 @@ use std::rc::Rc;
 pub(crate) struct CardState {
     /// CUDA ordinal.
     pub(crate) device: u32,
+    /// What is done with it.
+    pub(crate) exercise: Exercise,
     /// The device.
     pub(crate) card: Rc<Card>,
     /// What is left of the card beyond its ranks' shares.
@@ -62,10 +65,22 @@ pub(crate) fn open(spec: &CudaSpec) -> Result<(Vec<CardState>, Vec<RankState>), 
 }
 
 /// Opens one card for measuring.
-pub(crate) fn open_alone(device: u32) -> Result<Rc<Card>, OpenError> {
+pub(crate) fn open_alone(device: u32) -> Result<CardState, OpenError> {
     let api = Api::load().map_err(probe_error)?;
     let visible = probe::start(&api.driver)?;
-    Ok(open_card(api, device, visible)?.card)
+    open_card(api, device, visible)
+}
+
+/// Opens cards to work on, in the order of `devices`; nothing is taken but a context each.
+///
+/// # Errors
+///
+/// [`OpenError`]: no usable driver, no such device, or one that is too full for a context.
+pub fn cards(devices: &[u32]) -> Result<Vec<Rc<Card>>, OpenError> {
+    let api = Api::load().map_err(probe_error)?;
+    let visible = probe::start(&api.driver)?;
+    let open = |device: &u32| Ok(open_with(api, *device, visible, |_| Ok(()))?.0);
+    devices.iter().map(open).collect()
 }
 
 fn probe_error(error: LoadError) -> OpenError {
@@ -92,17 +107,26 @@ fn check_shares(spec: &CudaSpec) -> Result<(), OpenError> {
 }
 
 fn open_card(api: Api, device: u32, visible: u32) -> Result<CardState, OpenError> {
+    let (card, exercise) = open_with(api, device, visible, Exercise::new)?;
+    Ok(CardState { device, exercise, card, filler: Ballast::default(), ranks: 0 })
+}
+
+fn open_with<T>(
+    api: Api,
+    device: u32,
+    visible: u32,
+    beside: impl FnOnce(&Rc<Card>) -> Result<T, Failure>,
+) -> Result<(Rc<Card>, T), OpenError> {
     let missing = OpenError::NoSuchDevice { device, visible };
     if device >= visible {
         return Err(missing);
     }
     let ordinal = i32::try_from(device).map_err(|_| missing)?;
     let handle = probe::handle(&api.driver, ordinal)?;
-    let card = Card::open(api, handle).map_err(|failure| match failure {
-        Failure::OutOfMemory => OpenError::CardFull(device),
+    Card::open(api, device, handle, beside).map_err(|failure| match failure {
+        Failure::OutOfMemory(_) => OpenError::CardFull(device),
         other => other.plain().into(),
-    })?;
-    Ok(CardState { device, card, filler: Ballast::default(), ranks: 0 })
+    })
 }
 
 fn rank_state(card: usize, of: &RankSpec, on: &Rc<Card>) -> RankState {
@@ -130,10 +154,11 @@ fn settle(at: usize, state: &mut CardState, ranks: &mut [RankState]) -> Result<(
     let (free, _) = state.card.memory().map_err(Failure::plain)?;
     let device = state.device;
     let lacks = |failure: Failure| match failure {
-        Failure::OutOfMemory => OpenError::TooLittle { device, declared, free },
+        Failure::OutOfMemory(_) => OpenError::TooLittle { device, declared, free },
         other => other.plain().into(),
     };
-    let rest = free.checked_sub(declared).ok_or_else(|| lacks(Failure::OutOfMemory))?;
+    let rest =
+        free.checked_sub(declared).ok_or_else(|| lacks(Failure::OutOfMemory("cuMemCreate")))?;
     for rank in ranks.iter_mut().filter(|rank| rank.card == at) {
         rank.ballast.set(&state.card, rank.others).map_err(lacks)?;
     }

@@ -114,8 +114,12 @@ impl From<LoadError> for ProbeError {
     fn from(error: LoadError) -> Self {
         match error {
             LoadError::NoLibrary => Self::NoDriver,
-            LoadError::MissingSymbol(symbol) => {
-                Self::DriverTooOld { detail: format!("it has no {symbol}") }
+            LoadError::MissingSymbol { name, release } => {
+                let release = release.map_or_else(
+                    || "says no release".to_owned(),
+                    |release| format!("is for CUDA {}.{}", release / 1000, release % 1000 / 10),
+                );
+                Self::DriverTooOld { detail: format!("it has no {name}, and {release}") }
             }
         }
     }

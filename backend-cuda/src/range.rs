@@ -4,9 +4,10 @@
 //! (PyTorch's expandable segments do so across the pieces of several calls). So a mapping of which
 //! a part stays is taken away and what stays is mapped anew: ballast has no contents to lose.
 
-use crate::card::{AddressRange, Card, Mapped};
+use crate::card::Card;
 use crate::failure::Failure;
-use crate::ffi::memory::Span;
+use crate::ffi::memory::DevicePointer;
+use crate::memory::{AddressRange, Mapped};
 use plimsoll_core::{backend::Rank, memory::ledger::Account, units::Bytes};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -35,7 +36,7 @@ impl Range {
         let page = card.facts().page;
         // A size near 2^64 has no multiple above it, and no addresses.
         let pages = size.0.max(1).checked_next_multiple_of(page.0.max(1));
-        let size = Bytes(pages.ok_or(Failure::OutOfMemory)?);
+        let size = Bytes(pages.ok_or(Failure::OutOfMemory("cuMemAddressReserve"))?);
         let addresses = AddressRange::reserve(card, size)?;
         Ok(Self { rank, account, size, page, parts: BTreeMap::new(), addresses })
     }
@@ -46,8 +47,8 @@ impl Range {
     }
 
     /// The mapped parts, the last first.
-    pub(crate) fn spans(&self) -> impl Iterator<Item = Span> {
-        self.parts.values().rev().map(Mapped::span)
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = DevicePointer> {
+        self.parts.values().rev().map(Mapped::pointer)
     }
 
     /// Whether `size` bytes at `offset` are whole pages of the range.

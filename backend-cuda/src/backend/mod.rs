@@ -5,13 +5,15 @@ mod trait_impl;
 
 use crate::accounts::close;
 use crate::ballast::Ballast;
-use crate::card::{Buffer, CapturedGraph, Card, Pinned};
 use crate::failure::{Failure, OpenError};
-use crate::ffi::memory::Span;
+use crate::ffi::memory::DevicePointer;
 use crate::host::Host;
+use crate::memory::Buffer;
 use crate::open::{CardState, RankState, open};
+use crate::pinned::Pinned;
 use crate::range::Range;
 use crate::spec::{CudaSpec, PAGE, Share};
+use crate::stream::Graph;
 use plimsoll_core::{
     backend::{BackendError, HostLimit, Place, RangeId, Rank, SegmentId},
     memory::ledger::Account,
@@ -27,6 +29,8 @@ const TOUCH: u64 = 64 << 10;
 const TOUCHED_MAX: usize = 16;
 /// Plain allocations up to this size share pages of the driver.
 const SMALL_MAX: Bytes = Bytes::mib(1);
+/// What the declaration refuses, or the card after the filler gave way.
+const REFUSED: Failure = Failure::OutOfMemory("allocation");
 
 /// What stands behind a segment. The fields hold memory until they are dropped.
 enum Holding {
@@ -35,7 +39,7 @@ enum Holding {
     Device(Buffer),
     Host(#[expect(dead_code, reason = "held until dropped")] Pinned),
     Graph(
-        #[expect(dead_code, reason = "held until dropped")] CapturedGraph,
+        #[expect(dead_code, reason = "held until dropped")] Graph,
         #[expect(dead_code, reason = "held until dropped")] Ballast,
     ),
 }
@@ -163,7 +167,7 @@ impl CudaBackend {
         let ask = Ask { rank, account, requested, free: self.free_of(rank)? };
         if matches!(share, Share::Declared(_)) && requested > ask.free {
             self.second_opinion(ask)?;
-            return Err(ask.refused(Failure::OutOfMemory));
+            return Err(ask.refused(REFUSED));
         }
         Ok(ask)
     }
@@ -176,7 +180,7 @@ impl CudaBackend {
         let answer = Buffer::take(card, ask.requested).map(drop);
         match answer {
             Ok(()) => self.counters.refusals_disputed += 1,
-            Err(Failure::OutOfMemory) => self.counters.refusals_confirmed += 1,
+            Err(Failure::OutOfMemory(_)) => self.counters.refusals_confirmed += 1,
             Err(other) => return Err(other.plain()),
         }
         Ok(())
@@ -189,12 +193,12 @@ impl CudaBackend {
         &mut self,
         ask: Ask,
         size: Bytes,
-        mut make: impl FnMut(&Rc<Card>) -> Result<T, Failure>,
+        mut make: impl FnMut(&CardState) -> Result<T, Failure>,
     ) -> Result<T, BackendError> {
         let at = self.rank(ask.rank)?.card;
         let state = self.cards.get_mut(at).ok_or(BackendError::Unknown("rank"))?;
-        match make(&state.card) {
-            Err(Failure::OutOfMemory) => {}
+        match make(state) {
+            Err(Failure::OutOfMemory(_)) => {}
             done => return done.map_err(|failure| ask.refused(failure)),
         }
         let way = size.round_up_to(PAGE) + PAGE;
@@ -203,14 +207,14 @@ impl CudaBackend {
             let less = filler.saturating_sub(way);
             state.filler.set(&state.card, less).map_err(|failure| ask.refused(failure))?;
             self.counters.filler_given += filler.saturating_sub(state.filler.size());
-            match make(&state.card) {
-                Err(Failure::OutOfMemory) => {}
+            match make(state) {
+                Err(Failure::OutOfMemory(_)) => {}
                 done => return done.map_err(|failure| ask.refused(failure)),
             }
         }
         // The card holds less than was declared: what it really has is the answer.
         let (free, _) = state.card.memory().map_err(Failure::plain)?;
-        Err(Ask { free: free.min(ask.free), ..ask }.refused(Failure::OutOfMemory))
+        Err(Ask { free: free.min(ask.free), ..ask }.refused(REFUSED))
     }
 
     /// What a plain allocation is charged: what was asked under a declaration; on a whole card
@@ -249,7 +253,8 @@ impl CudaBackend {
         let ask = self.ask(rank, account, size)?;
         let (mut holding, mut charged) = (Holding::Nothing, Bytes::ZERO);
         if ask.requested > Bytes::ZERO {
-            let buffer = self.take(ask, ask.requested, |card| Buffer::take(card, ask.requested))?;
+            let buffer =
+                self.take(ask, ask.requested, |state| Buffer::take(&state.card, ask.requested))?;
             charged = self.charge_of(ask, ask.free)?;
             holding = Holding::Device(buffer);
         }
@@ -269,13 +274,13 @@ impl CudaBackend {
         }
         let (limit, free) = (HostLimit::Host, self.host.available()?);
         let refused = |failure| match failure {
-            Failure::OutOfMemory => {
+            Failure::OutOfMemory(_) => {
                 BackendError::HostOutOfMemory { rank, account, limit, requested, free }
             }
             other => other.plain(),
         };
         if requested > free {
-            return Err(refused(Failure::OutOfMemory));
+            return Err(refused(REFUSED));
         }
         let holding = if size > Bytes::ZERO && self.host.may_pin(size) {
             Holding::Host(Pinned::take(&card, size).map_err(refused)?)
@@ -293,13 +298,13 @@ impl CudaBackend {
     ) -> Result<SegmentId, BackendError> {
         let ask = self.ask(rank, Account::Graphs, planned)?;
         let before = self.card_free(rank)?;
-        let graph = self.take(ask, PAGE, |card| CapturedGraph::capture(card, batch))?;
+        let graph = self.take(ask, PAGE, |state| state.exercise.graph(batch))?;
         // The filler may have given way meanwhile: then the cost reads as nothing, not negative.
         let cost = before.saturating_sub(self.card_free(rank)?);
         let rest = planned.saturating_sub(cost);
-        let ballast = self.take(ask, rest, |card| {
+        let ballast = self.take(ask, rest, |state| {
             let mut ballast = Ballast::default();
-            ballast.set(card, rest).map(|()| ballast)
+            ballast.set(&state.card, rest).map(|()| ballast)
         })?;
         let charged = match self.rank(rank)?.share {
             Share::Whole => cost + ballast.size(),
@@ -319,7 +324,7 @@ impl CudaBackend {
 
     /// The rows of a whole card, closed on what the driver says.
     fn whole_rows(&self, rank: Rank) -> Result<BTreeMap<Account, Bytes>, BackendError> {
-        let facts = *self.card(rank)?.card.facts();
+        let facts = self.card(rank)?.card.facts();
         let state = self.rank(rank)?;
         let mut rows = state.accounts.rows();
         let foreign = facts.foreign.unwrap_or_default();
@@ -333,16 +338,16 @@ impl CudaBackend {
     }
 
     /// Live activation memory on a card, the latest first: both ends of each piece.
-    fn live_activations(&self, card: usize) -> Vec<Span> {
+    fn live_activations(&self, card: usize) -> Vec<DevicePointer> {
         let here = |rank: Rank| self.ranks.get(rank.0 as usize).is_some_and(|r| r.card == card);
         let wanted = |rank: Rank, account: Account| account == Account::Activations && here(rank);
         let segments = self.segments.values().rev().filter(|s| wanted(s.rank, s.account));
         let buffers = segments.filter_map(|segment| match &segment.holding {
-            Holding::Device(buffer) => buffer.span(),
+            Holding::Device(buffer) => Some(buffer.pointer()),
             _ => None,
         });
         let ranges = self.ranges.values().rev().filter(|r| wanted(r.rank, r.account));
-        let pieces = buffers.chain(ranges.flat_map(Range::spans)).take(TOUCHED_MAX);
+        let pieces = buffers.chain(ranges.flat_map(Range::pieces)).take(TOUCHED_MAX);
         pieces
             .flat_map(|piece| {
                 let tail = piece.size().saturating_sub(TOUCH).max(TOUCH);

@@ -66,7 +66,7 @@ impl CudaBackend {
     #[must_use]
     pub fn report(&self) -> BallastReport {
         let card = |state: &crate::open::CardState| {
-            let facts = *state.card.facts();
+            let facts = state.card.facts();
             CardReport {
                 device: state.device,
                 total: facts.total,

@@ -1,6 +1,6 @@
 //! The trait of a machine, over the cards.
 
-use super::{Ask, CudaBackend};
+use super::{Ask, CudaBackend, REFUSED};
 use crate::failure::Failure;
 use crate::range::Range;
 use crate::spec::Share;
@@ -57,7 +57,7 @@ impl Backend for CudaBackend {
         let requested = held.saturating_sub(before);
         let ask = Ask { rank, account, requested, free: self.free_of(rank)? };
         if requested > ask.free {
-            return Err(ask.refused(Failure::OutOfMemory));
+            return Err(ask.refused(REFUSED));
         }
         let foreign = match self.rank(rank)?.share {
             Share::Whole => self.card(rank)?.card.facts().foreign.unwrap_or_default(),
@@ -66,7 +66,7 @@ impl Backend for CudaBackend {
         // Taken out while it changes: the filler of the same card may have to give way.
         let mut ballast = std::mem::take(&mut self.rank_mut(rank)?.ballast);
         let target = held.saturating_sub(foreign);
-        let answer = self.take(ask, requested, |card| ballast.set(card, target));
+        let answer = self.take(ask, requested, |state| ballast.set(&state.card, target));
         let state = self.rank_mut(rank)?;
         state.ballast = ballast;
         answer?;
@@ -204,22 +204,22 @@ impl Backend for CudaBackend {
 
     fn execute(&mut self, step: &StepWork) -> Result<StepReport, BackendError> {
         for (at, state) in self.cards.iter().enumerate() {
-            let spans = self.live_activations(at);
-            state.card.start_fill(&spans, 0xA5).map_err(Failure::plain)?;
+            let pieces = self.live_activations(at);
+            state.exercise.start_fill(&pieces, 0xA5).map_err(Failure::plain)?;
         }
         let mut measured = Nanos::default();
         for state in &self.cards {
-            measured = measured.max(state.card.end_fill().map_err(Failure::plain)?);
+            measured = measured.max(state.exercise.end_fill().map_err(Failure::plain)?);
         }
         Ok(StepReport { elapsed: step.time, measured: Some(measured) })
     }
 
     fn move_kv(&mut self, rank: Rank, way: KvMove, size: Bytes) -> Result<(), BackendError> {
-        let card = Rc::clone(&self.card(rank)?.card);
+        let exercise = &self.card(rank)?.exercise;
         let copied = size.min(self.copy_limit);
         let done = match way {
-            KvMove::ToHost => card.copy_to_host(copied.0),
-            KvMove::ToDevice => card.copy_to_device(copied.0),
+            KvMove::ToHost => exercise.copy_to_host(copied.0),
+            KvMove::ToDevice => exercise.copy_to_device(copied.0),
         };
         done.map_err(Failure::plain)?;
         self.counters.moved = self.counters.moved.saturating_add(size);

@@ -4,11 +4,12 @@
 //! What was taken is a value that is not `Copy`; giving it back uses it up.
 
 use super::{Code, Driver, LoadError, check, symbol};
+use crate::failure::Failure;
 use std::ffi::{c_int, c_uint, c_void};
 
 /// Plain device memory (`cuMemAlloc`).
 #[derive(Debug)]
-pub(crate) struct DeviceMemory(Span);
+pub(crate) struct DeviceMemory(DevicePointer);
 
 /// Page-locked host memory (`cuMemHostAlloc`).
 #[derive(Debug)]
@@ -26,38 +27,98 @@ pub(crate) struct Physical {
 
 /// Reserved device addresses (`cuMemAddressReserve`).
 #[derive(Debug)]
-pub(crate) struct Addresses(Span);
+pub(crate) struct Addresses(DevicePointer);
 
-/// A piece of the device's address space.
+/// A piece of a device's address space. Parts of it are checked here, before a kernel or a copy
+/// is given the address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Span {
+pub struct DevicePointer {
     pub(super) address: u64,
     pub(super) size: u64,
 }
 
-impl Span {
+impl DevicePointer {
+    /// No memory: what a kernel takes for "not wanted".
+    pub const NULL: Self = Self { address: 0, size: 0 };
+
     /// The part from `offset` of at most `size` bytes that lies inside.
     pub(crate) fn part(self, offset: u64, size: u64) -> Self {
         let offset = offset.min(self.size);
         Self { address: self.address + offset, size: size.min(self.size - offset) }
     }
 
+    /// The `size` bytes from `offset`.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Misuse`] when they do not lie inside.
+    pub fn slice(self, offset: u64, size: u64) -> Result<Self, Failure> {
+        let inside = offset.checked_add(size).is_some_and(|end| end <= self.size);
+        if inside {
+            return Ok(Self { address: self.address + offset, size });
+        }
+        let Self { size: all, .. } = self;
+        let what = format!("bytes {offset} to {offset} + {size} of {all}");
+        Err(Failure::misuse("a part of device memory", what))
+    }
+
+    /// Everything from `offset` on.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Misuse`] when `offset` lies behind the end.
+    pub fn tail(self, offset: u64) -> Result<Self, Failure> {
+        self.slice(offset, self.size.saturating_sub(offset))
+    }
+
     /// Length in bytes.
-    pub(crate) const fn size(self) -> u64 {
+    #[must_use]
+    pub const fn size(self) -> u64 {
         self.size
+    }
+
+    /// Whether it is [`Self::NULL`].
+    #[must_use]
+    pub const fn is_null(self) -> bool {
+        self.address == 0
+    }
+
+    /// The address itself; for alignment and messages.
+    #[must_use]
+    pub const fn address(self) -> u64 {
+        self.address
+    }
+}
+
+impl PinnedMemory {
+    /// Length in bytes.
+    pub(crate) const fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Its bytes. Nothing may be copying into it: the owner knows what it put on which stream.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: `host_alloc` gave `size` bytes at this address, which live as long as `self`.
+        unsafe { std::slice::from_raw_parts(self.address.cast(), self.size as usize) }
+    }
+
+    /// Its bytes, to write. Nothing may be copying from or into it.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `bytes`; `self` is borrowed for as long as they are.
+        unsafe { std::slice::from_raw_parts_mut(self.address.cast(), self.size as usize) }
     }
 }
 
 impl DeviceMemory {
     /// All of it.
-    pub(crate) const fn span(&self) -> Span {
+    pub(crate) const fn pointer(&self) -> DevicePointer {
         self.0
     }
 }
 
 impl Addresses {
     /// All of it.
-    pub(crate) const fn span(&self) -> Span {
+    pub(crate) const fn pointer(&self) -> DevicePointer {
         self.0
     }
 }
@@ -164,7 +225,7 @@ impl MemoryApi {
         let mut address = 0;
         // SAFETY: the pointer is valid for the call.
         check(unsafe { (self.alloc)(&raw mut address, size as usize) })?;
-        Ok(DeviceMemory(Span { address, size }))
+        Ok(DeviceMemory(DevicePointer { address, size }))
     }
 
     /// Gives device memory back.
@@ -183,8 +244,8 @@ impl MemoryApi {
 
     /// Gives page-locked host memory back.
     pub(crate) fn host_free(&self, memory: PinnedMemory) -> Result<(), Code> {
-        // SAFETY: `memory` came from `host_alloc` and is used up here; no copy uses it, since
-        // every copy is waited for before its call returns.
+        // SAFETY: `memory` came from `host_alloc` and is used up here; its owner has waited for
+        // every copy that uses it.
         check(unsafe { (self.host_free)(memory.address) })
     }
 
@@ -206,12 +267,12 @@ impl MemoryApi {
         let mut address = 0;
         // SAFETY: the pointer is valid; alignment 0, no wish for an address, no flags.
         check(unsafe { (self.reserve)(&raw mut address, size as usize, 0, 0, 0) })?;
-        Ok(Addresses(Span { address, size }))
+        Ok(Addresses(DevicePointer { address, size }))
     }
 
     /// Gives addresses back.
     pub(crate) fn unreserve(&self, addresses: Addresses) -> Result<(), Code> {
-        let Addresses(Span { address, size }) = addresses;
+        let Addresses(DevicePointer { address, size }) = addresses;
         // SAFETY: the addresses came from `reserve` and are used up here.
         check(unsafe { (self.unreserve)(address, size as usize) })
     }
@@ -254,9 +315,9 @@ impl MemoryApi {
     }
 
     /// Takes a mapping away, all that one `map` made.
-    pub(crate) fn unmap(&self, part: Span) -> Result<(), Code> {
-        // SAFETY: the driver checks that the part is a whole mapping; nothing runs on it, since
-        // every pass is waited for before its call returns.
+    pub(crate) fn unmap(&self, part: DevicePointer) -> Result<(), Code> {
+        // SAFETY: the driver checks that the part is a whole mapping; work of the device that
+        // still uses it is an error of the device, not of this process.
         check(unsafe { (self.unmap)(part.address, part.size as usize) })
     }
 }

@@ -2,11 +2,17 @@
 //! bindings' enums know only the codes of their own release, and a newer driver may return others.
 #![expect(unsafe_code, reason = "calls into the driver library")]
 
+pub(crate) mod cublaslt;
+pub(crate) mod library;
 pub(crate) mod memory;
+pub(crate) mod module;
+pub(crate) mod nccl;
 pub(crate) mod nvml;
+pub(crate) mod nvrtc;
 pub(crate) mod stream;
 
-use cudarc::driver::sys;
+pub(crate) use library::LoadError;
+use library::symbol;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 /// `CUDA_SUCCESS`.
@@ -46,38 +52,19 @@ pub(crate) struct Driver {
     memory: unsafe extern "C" fn(*mut usize, *mut usize) -> c_int,
 }
 
-/// Why the driver cannot be called.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum LoadError {
-    /// No `libcuda` (`nvcuda.dll`) is found.
-    NoLibrary,
-    /// The library lacks this symbol.
-    MissingSymbol(&'static str),
-}
-
 /// `cuDeviceGetAttribute` numbers.
 pub(crate) const MULTIPROCESSORS: c_int = 16;
 pub(crate) const INTEGRATED: c_int = 18;
 pub(crate) const CAPABILITY_MAJOR: c_int = 75;
 pub(crate) const CAPABILITY_MINOR: c_int = 76;
-
-/// Looks one symbol up, with the type that the caller's field has. Called only after
-/// [`Driver::load`] has found the library.
-fn symbol<F: Copy>(name: &'static str) -> Result<F, LoadError> {
-    // SAFETY: `Driver::load` has found the library, so `culib` does not panic; each name is looked
-    // up with the C signature that the driver API documents for it.
-    unsafe { sys::culib().get::<F>(name.as_bytes()) }
-        .map(|f| *f)
-        .map_err(|_| LoadError::MissingSymbol(name))
-}
+/// Dynamic shared memory that a block may ask for, in bytes.
+pub(crate) const SHARED_OPT_IN: c_int = 97;
+/// Whether addresses and physical memory can be taken apart.
+pub(crate) const VIRTUAL_MEMORY: c_int = 102;
 
 impl Driver {
     /// Opens the library and finds every symbol; calls nothing.
     pub(crate) fn load() -> Result<Self, LoadError> {
-        // SAFETY: opening a library runs its initialisers; this is the system's CUDA driver.
-        if !unsafe { sys::is_culib_present() } {
-            return Err(LoadError::NoLibrary);
-        }
         Ok(Self {
             init: symbol("cuInit")?,
             version: symbol("cuDriverGetVersion")?,
@@ -201,12 +188,13 @@ impl Driver {
     }
 }
 
-/// What the ballast needs beside [`Driver`]: the current context, names of errors, identities.
+/// What is needed beside [`Driver`]: the current context, names of errors, identities.
 #[derive(Clone, Copy)]
 pub(crate) struct ContextApi {
     set_current: unsafe extern "C" fn(Context) -> c_int,
     error_name: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int,
     uuid: Option<unsafe extern "C" fn(*mut [u8; 16], c_int) -> c_int>,
+    graph_memory: unsafe extern "C" fn(c_int, c_int, *mut u64) -> c_int,
 }
 
 impl ContextApi {
@@ -217,6 +205,7 @@ impl ContextApi {
             error_name: symbol("cuGetErrorName")?,
             // Since CUDA 11.4; only needed to find the device in NVML.
             uuid: symbol("cuDeviceGetUuid_v2").ok(),
+            graph_memory: symbol("cuDeviceGetGraphMemAttribute")?,
         })
     }
 
@@ -245,5 +234,15 @@ impl ContextApi {
         // SAFETY: the pointer is valid for the call and as long as the driver's type.
         check(unsafe { get(&raw mut uuid, device) }).ok()?;
         Some(uuid)
+    }
+
+    /// Bytes that the driver holds for memory nodes of graphs.
+    pub(crate) fn graph_memory(&self, device: i32) -> Result<u64, Code> {
+        /// `CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT`.
+        const RESERVED_NOW: c_int = 2;
+        let mut bytes = 0;
+        // SAFETY: the attribute is 64 bits wide; the pointer is valid for the call.
+        check(unsafe { (self.graph_memory)(device, RESERVED_NOW, &raw mut bytes) })?;
+        Ok(bytes)
     }
 }

@@ -10,8 +10,20 @@
 #[cfg(test)]
 mod ballast;
 #[cfg(test)]
+mod device;
+#[cfg(test)]
+mod device_faults;
+#[cfg(test)]
 mod faults;
 #[cfg(test)]
 mod probe;
 #[cfg(test)]
+mod products;
+#[cfg(test)]
+mod rebuild;
+#[cfg(test)]
+mod sums;
+#[cfg(test)]
 mod support;
+#[cfg(test)]
+mod typed;

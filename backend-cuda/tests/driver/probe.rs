@@ -88,5 +88,5 @@ fn failures_say_what_to_do() {
 fn a_driver_without_a_symbol_is_too_old() {
     let Some(folder) = build(&["-DFAKE_OLD"]) else { return };
     let text = start("old", &folder, &[]).text;
-    assert!(text.contains("too old (it has no cuMemGetInfo_v2)"), "{text}");
+    assert!(text.contains("too old (it has no cuMemGetInfo_v2, and is for CUDA 13.0)"), "{text}");
 }

@@ -249,8 +249,8 @@ impl Sampler {
             weights(self.arch, logits, (most, 1.0 / options.temperature))
         };
         let (kept, sum) = self.likeliest(most, total);
-        // In the order of the ids: a device that never sorts what is left draws the same token.
-        self.choice[..kept].sort_unstable_by_key(|(_, id)| *id);
+        // Over what is left in the order of ids, so that a device that sorts nothing draws the same.
+        self.choice[..kept].sort_unstable_by_key(|choice| choice.1);
         let mut left = self.unit() * sum;
         for (logit, id) in &self.choice[..kept] {
             left -= self.weight(logit - most);

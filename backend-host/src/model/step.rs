@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, ops::Range};
 
 use plimsoll_core::tape::own::{
-    ArenaPlan, BufferId, DecoderShape, Effect, Op, OwnTape, Role, Sequence, StepLimits, StepSize,
-    WeightId,
+    ArenaPlan, Bounds, BufferId, DecoderShape, Effect, Op, OwnTape, Role, Sequence, SequenceError,
+    StepLimits, StepSize, WeightId,
 };
 use rayon::prelude::*;
 
@@ -209,32 +209,19 @@ impl Body {
     }
 
     fn check(&self, sequence: usize, given: &Sequence<'_>) -> Result<(), StepError> {
-        let wrong = |what, value: usize, allowed| {
-            Err(StepError::Sequence { sequence, what, value: value as u64, allowed })
+        let bounds = Bounds {
+            positions: self.rope.positions(),
+            page_tokens: self.kv.cell().page_tokens,
+            pages: self.kv.pages(),
+            vocab: self.shape.vocab,
         };
-        let new = given.tokens.len();
-        if new == 0 {
-            return wrong("new tokens", new, "at least 1".to_owned());
-        }
-        let all = given.before.saturating_add(new);
-        if all > self.rope.positions() {
-            return wrong("positions", all, format!("up to {}", self.rope.positions()));
-        }
-        let pages = self.kv.cell().pages_for(all as u64) as usize;
-        let Some(table) = given.table.get(..pages) else {
-            let allowed = format!("{pages} for its {all} positions");
-            return wrong("pages", given.table.len(), allowed);
+        let wrong = |SequenceError { what, value, allowed }| StepError::Sequence {
+            sequence,
+            what,
+            value,
+            allowed,
         };
-        if let Some(page) = table.iter().find(|page| !self.kv.is_here(**page)) {
-            let (page, pages) = (*page as usize, self.kv.pages());
-            let allowed = format!("below {pages}{}", if page < pages { ", not lent" } else { "" });
-            return wrong("page", page, allowed);
-        }
-        let vocab = self.shape.vocab;
-        if let Some(token) = given.tokens.iter().find(|token| u64::from(**token) >= vocab) {
-            return wrong("token", *token as usize, format!("below {vocab}"));
-        }
-        Ok(())
+        given.check(&bounds, |page| self.kv.is_here(page)).map_err(wrong)
     }
 
     fn run(&mut self, sequences: &[Sequence<'_>]) -> Result<(), StepError> {

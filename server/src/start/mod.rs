@@ -1,6 +1,7 @@
 //! From a model's path to an engine that serves: what it will hold is decided first, then it is loaded.
 
 mod ask;
+mod cuda;
 mod host;
 mod lend;
 #[cfg(test)]
@@ -116,7 +117,7 @@ pub fn plan(ask: Ask) -> Result<Planned, StartError> {
     let wanted = ask.clone();
     let (memory, waiting) = thread::open(move || match &wanted.on {
         On::Host(own) => host::open(&wanted, *own, parts),
-        On::Cuda(_) => Err(PlanError::Device("no CUDA".to_owned())),
+        On::Cuda(own) => cuda::open(&wanted, own, parts),
     })?;
     let settings = settings(&ask, &memory);
     let info = info(&ask, &settings, &memory);

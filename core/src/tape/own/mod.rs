@@ -18,7 +18,7 @@ pub use shape::{
     DecoderShape, Extent, LayerShape, Matrix, Role, ShapeError, WeightId, WeightSource,
 };
 pub use shard::Split;
-pub use step::{Draw, Outputs, Sequence};
+pub use step::{Bounds, Draw, Outputs, Sequence, SequenceError};
 
 use crate::units::Bytes;
 
