@@ -5,7 +5,7 @@ mod lockstep;
 mod observed;
 mod runs;
 #[path = "../backend-cuda/tests/driver/support.rs"]
-mod support;
+pub(crate) mod support;
 
 use plimsoll_backend_cuda::{CudaBackend, CudaSpec, Declared, HostSpec};
 use plimsoll_backend_sim::{DeviceSpec, MachineSpec, SimBackend};

@@ -152,7 +152,10 @@ impl CudaError {
     /// Whether the device is lost: every further call fails.
     #[must_use]
     pub const fn is_lost(&self) -> bool {
-        matches!(self, Self::Lost { .. } | Self::Open(OpenError::Backend(BackendError::DeviceLost(_))))
+        matches!(
+            self,
+            Self::Lost { .. } | Self::Open(OpenError::Backend(BackendError::DeviceLost(_)))
+        )
     }
 
     /// Whether the model was refused before it was taken: by its plan, its options, or for want of a driver,

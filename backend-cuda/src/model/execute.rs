@@ -238,8 +238,11 @@ impl Rank {
             return Ok(());
         };
         let inputs = &self.sketch.inputs;
-        let places =
-            [self.input(inputs.chosen)?, self.span(logits, now.outputs)?, self.input(inputs.draws)?];
+        let places = [
+            self.input(inputs.chosen)?,
+            self.span(logits, now.outputs)?,
+            self.input(inputs.draws)?,
+        ];
         let size = (now.outputs, logits.width as u32);
         self.kernels.sample(&self.compute, places, size)
     }

@@ -296,7 +296,6 @@ mod tests {
         CudaOptions::new(settings, page_tokens)
     }
 
-
     #[test]
     fn parts_do_not_overlap() {
         let layout = InputLayout::new(&options(7, 16));
@@ -329,8 +328,7 @@ mod tests {
         let one = Sequence { tokens: &[7], table: &table, before: 20, outputs: Outputs::Last };
         let silent = Sequence { outputs: Outputs::None, before: 3, ..one };
         let written = layout.write(&mut words, &[silent, one], &[Some(draw)], Some(4));
-        let expected =
-            Written { rows: 4, outputs: 4, asked: 1, tiles: 0, decode: true, tables: 3 };
+        let expected = Written { rows: 4, outputs: 4, asked: 1, tiles: 0, decode: true, tables: 3 };
         assert_eq!(written, expected);
         let part = |part: Part| &words[part.at..part.at + 4];
         assert_eq!(part(layout.tokens), [7, 7, 0, 0]);

@@ -191,7 +191,8 @@ mod tests {
             for layout in &layouts {
                 let Some(place) = layout.place(id) else { continue };
                 let cut = layout.cut(id, place);
-                for (r, c) in (0..place.rows).flat_map(|r| (0..place.columns).map(move |c| (r, c))) {
+                for (r, c) in (0..place.rows).flat_map(|r| (0..place.columns).map(move |c| (r, c)))
+                {
                     let at = (cut.row + r) * extent.columns + cut.column + c;
                     seen[at as usize] += u32::from(!cut.zeros);
                 }

@@ -41,7 +41,8 @@ impl OpenedCuda {
             let columns = matrix.extent.columns as usize;
             let bytes = matrix.encoding.row_bytes(columns);
             let bytes = bytes.and_then(|bytes| bytes.checked_mul(matrix.extent.rows as usize));
-            if machine.shape.extent(id) != Some(matrix.extent) || bytes != Some(matrix.bytes.len()) {
+            if machine.shape.extent(id) != Some(matrix.extent) || bytes != Some(matrix.bytes.len())
+            {
                 return Err(LoadError::Extent(id));
             }
             for (rank, staging) in machine.ranks.iter_mut().zip(&mut staging) {

@@ -106,7 +106,8 @@ impl CudaModel {
             }
         };
         self.drawn.clear();
-        self.drawn.extend((0..written.asked).map(|row| draws.get(row).is_some_and(Option::is_some)));
+        self.drawn
+            .extend((0..written.asked).map(|row| draws.get(row).is_some_and(Option::is_some)));
         let done = ran.and_then(|()| self.fetch(&written)).and_then(|()| self.machine.wait());
         done.map_err(|failure| self.machine.failed("a step", failure))?;
         self.result(written.asked)
@@ -169,11 +170,7 @@ impl CudaModel {
         })
     }
 
-    fn check(
-        &self,
-        sequences: &[Sequence<'_>],
-        draws: &[Option<Draw>],
-    ) -> Result<(), CudaError> {
+    fn check(&self, sequences: &[Sequence<'_>], draws: &[Option<Draw>]) -> Result<(), CudaError> {
         let (machine, settings) = (&self.machine, &self.machine.options.settings);
         let bounds = Bounds {
             positions: settings.context_length as usize,

@@ -121,10 +121,9 @@ fn join(taking: &mut [Taking]) -> Result<Comms, CudaError> {
     }
     let cards: Vec<_> = taking.iter().map(|one| one.rank.card.clone()).collect();
     let comms = Comms::new(&cards).and_then(|comms| {
-        let parts = taking.iter().map(|one| Part {
-            place: one.rank.held.arena.pointer(),
-            stream: &one.rank.compute,
-        });
+        let parts = taking
+            .iter()
+            .map(|one| Part { place: one.rank.held.arena.pointer(), stream: &one.rank.compute });
         let parts: Vec<_> = parts.collect();
         let least = parts.iter().map(|part| part.place.size()).min().unwrap_or(0);
         comms.all_reduce(&parts, least / 4, None)?;
@@ -218,7 +217,8 @@ impl Machine {
             meter.skip()?;
         }
         let settings = self.options.settings;
-        let least = self.ranks.first().map_or(1, |rank| take::least_pages(&rank.sketch, &self.options));
+        let least =
+            self.ranks.first().map_or(1, |rank| take::least_pages(&rank.sketch, &self.options));
         let pages: Vec<u32> = (0..settings.context_length.div_ceil(self.options.page_tokens))
             .map(|page| (page % least) as u32)
             .collect();
@@ -257,11 +257,7 @@ impl Machine {
         self.try_out(&prefill, "the largest prefill step")
     }
 
-    fn try_out(
-        &mut self,
-        sequences: &[Sequence<'_>],
-        what: &'static str,
-    ) -> Result<(), CudaError> {
+    fn try_out(&mut self, sequences: &[Sequence<'_>], what: &'static str) -> Result<(), CudaError> {
         let written = self.put(sequences, &[None::<Draw>; 0], None)?;
         let now = self.now(&written, sequences.len());
         let done = execute::run(&self.ranks, self.comms.as_ref(), &now, Which::FirstLayer);

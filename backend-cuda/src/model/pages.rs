@@ -128,7 +128,9 @@ impl Pages {
 
     fn change(&mut self, page: u32, to: bool) {
         let touched = self.touched(u64::from(page));
-        let Some(here) = self.here.get_mut(page as usize).filter(|here| **here != to) else { return };
+        let Some(here) = self.here.get_mut(page as usize).filter(|here| **here != to) else {
+            return;
+        };
         *here = to;
         self.lent = if to { self.lent.saturating_sub(1) } else { self.lent + 1 };
         for users in self.users.get_mut(touched).into_iter().flatten() {

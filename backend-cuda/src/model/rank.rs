@@ -20,9 +20,7 @@ use plimsoll_core::{
         KvCell,
         device::{DevicePart, Regions},
     },
-    tape::own::{
-        self, ArenaPlan, DecoderShape, Execution, OwnTape, StepLimits, Workspace,
-    },
+    tape::own::{self, ArenaPlan, DecoderShape, Execution, OwnTape, StepLimits, Workspace},
     units::Bytes,
 };
 use std::rc::Rc;
@@ -206,11 +204,7 @@ impl Rank {
     /// Heads of a layer.
     pub(super) fn heads(&self) -> Heads {
         let own = &self.sketch.own;
-        Heads {
-            queries: own.q_heads as u32,
-            kv: own.kv_heads as u32,
-            width: own.head_dim as u32,
-        }
+        Heads { queries: own.q_heads as u32, kv: own.kv_heads as u32, width: own.head_dim as u32 }
     }
 
     /// The pool and a step's page tables.

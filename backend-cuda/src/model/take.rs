@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     device::{Card, Event, Failure, Gemm, Pinned, Region, Stream},
-    kernels::{KvFloat, Kernels},
+    kernels::{Kernels, KvFloat},
 };
 use plimsoll_core::{
     policy::plimsoll::{

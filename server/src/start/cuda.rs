@@ -74,8 +74,7 @@ fn options(
     };
     let running = settings.max_running_requests;
     let graphs = own.graph_max.unwrap_or(running).min(running);
-    let args =
-        DeviceArgs { mem_margin: ask.margin, max_total_tokens: ask.max_total_tokens };
+    let args = DeviceArgs { mem_margin: ask.margin, max_total_tokens: ask.max_total_tokens };
     Ok(CudaOptions {
         devices: own.devices.clone(),
         kv: ask.kv.unwrap_or(arithmetic.kv()),
