@@ -5,9 +5,9 @@
 use super::{
     error::{CudaError, LoadError},
     layout::Place,
-    model::CudaModel,
     open::{Machine, OpenedCuda},
     rank::Rank,
+    step::CudaModel,
 };
 use crate::{
     device::{DevicePointer, Event, Failure, Pinned},

@@ -74,7 +74,12 @@ impl OpenedCuda {
             taking.push(take::take(card.clone(), sketch, plan, options)?);
         }
         let comms = match taking.len() {
-            1 => None,
+            1 => {
+                taking.iter_mut().for_each(|one| {
+                    one.plan.measured(DevicePart::Collectives, Bytes::ZERO);
+                });
+                None
+            }
             _ => Some(join(&mut taking)?),
         };
         for one in &mut taking {
@@ -366,12 +371,19 @@ impl Machine {
         draws: &[Option<Draw>],
         padded: Option<usize>,
     ) -> Result<Written, CudaError> {
-        let mut last = Err(CudaError::Tape("a rank"));
+        let mut put = Err(CudaError::Tape("a rank"));
         for rank in &mut self.ranks {
             let written = rank.put(sequences, draws, padded);
-            last = Ok(written.map_err(rank.told("a step's inputs", Bytes::ZERO))?);
+            put = written.map_err(rank.told("a step's inputs", Bytes::ZERO));
+            if put.is_err() {
+                break;
+            }
         }
-        last
+        if put.is_err() {
+            // What was sent in part is waited for, so that it can be written again.
+            let _ = self.wait();
+        }
+        put
     }
 
     /// Waits for every rank's work.

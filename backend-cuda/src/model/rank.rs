@@ -224,12 +224,14 @@ impl Rank {
     }
 }
 
-/// A failure of a card, told with what it was for and what was free.
+/// A failure of a card, told with what it was for and what was free. On a lost device whatever fails has failed
+/// for that.
 pub(super) fn failed(
     card: &Rc<Card>,
     what: &'static str,
     requested: Bytes,
 ) -> impl FnOnce(Failure) -> CudaError {
     let free = move || card.memory().map_or(Bytes::ZERO, |(free, _)| free);
-    told(card.ordinal(), free, what, requested)
+    let told = told(card.ordinal(), free, what, requested);
+    move |failure| told(card.check().err().unwrap_or(failure))
 }

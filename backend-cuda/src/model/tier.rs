@@ -1,7 +1,7 @@
 //! Pages on the host: copies between the pool and page-locked memory on a stream of their own, ordered by
 //! events against the steps before and after, and copies inside the pool.
 
-use super::{error::CudaError, inputs::PAIRS_MAX, model::CudaModel, pages::PageError, rank::Rank};
+use super::{error::CudaError, inputs::PAIRS_MAX, pages::PageError, rank::Rank, step::CudaModel};
 use crate::{
     device::{Failure, Pinned},
     kernels::CopyBlocks,

@@ -240,8 +240,9 @@ fn fixed_region() {
     bench.stream.synchronize().unwrap();
 }
 
-/// A kernel that writes to a chunk which was given back loses the device.
-fn stray() {
+/// A kernel that writes to a chunk which was given back, or behind the end of an allocation, loses
+/// the device.
+fn stray(beyond: bool) {
     let mut bench = bench();
     let mut region = Region::reserve(&bench.card, Bytes::mib(8), Bytes::mib(2)).unwrap();
     region.map_all().unwrap();
@@ -256,6 +257,17 @@ fn stray() {
     copy.launch(&bench.stream, one, &arguments).unwrap();
     bench.stream.synchronize().unwrap();
     region.elastic().unwrap().unmap(3..4).unwrap();
+    if beyond {
+        // Back again, and a block that ends 256 bytes behind a plain allocation.
+        region.map_all().unwrap();
+        let plain = Buffer::take(&bench.card, Bytes(256)).unwrap();
+        bench.put(pairs.pointer(), &[0_i64, 0]);
+        let places = [plain.pointer(), whole, pairs.pointer()].map(Argument::Pointer);
+        let arguments: Vec<_> = places.into_iter().chain([Argument::U64(512)]).collect();
+        let told = copy.launch(&bench.stream, one, &arguments);
+        println!("{}", told.and_then(|()| bench.stream.synchronize()).unwrap_err());
+        return;
+    }
     let told = copy
         .launch(&bench.stream, one, &arguments)
         .and_then(|()| bench.stream.synchronize())
@@ -283,7 +295,8 @@ fn child() {
         "order" => order(),
         "region" => region(),
         "fixed region" => fixed_region(),
-        "stray" => stray(),
+        "stray" => stray(false),
+        "beyond" => stray(true),
         "missing" => missing(),
         other => panic!("no part {other}"),
     }
@@ -333,9 +346,11 @@ fn without_virtual_memory_a_region_is_whole() {
 
 #[test]
 fn a_stray_kernel_loses_the_device() {
-    let Some(ended) = start("stray", &[]) else { return };
-    assert!(ended.text.contains("CUDA_ERROR_ILLEGAL_ADDRESS (700)"), "{}", ended.text);
-    assert_eq!((ended.report["lost"], ended.report["contexts"]), (700, 0));
+    for part in ["stray", "beyond"] {
+        let Some(ended) = start(part, &[]) else { return };
+        assert!(ended.text.contains("CUDA_ERROR_ILLEGAL_ADDRESS (700)"), "{}", ended.text);
+        assert_eq!((ended.report["lost"], ended.report["contexts"]), (700, 0));
+    }
 }
 
 #[test]

@@ -39,12 +39,14 @@ pub(super) fn open(ask: &Ask, own: &CudaAsk, parts: Parts) -> Result<Opened, Pla
     let plan = plan.ok_or_else(|| PlanError::Device("no device is named".to_owned()))?;
     let load = move || {
         let model = opened.load(&mut weights).map_err(not_loaded)?;
-        let room = model.room();
+        let (room, lends) = (model.room(), model.lends());
         Ok(Ready {
             held: held(&model).map_err(|error| LoadFailure::Lost(error.to_string()))?,
             model: Box::new(model),
+            // Where nothing can be lent there is nothing to look for.
             room: Box::new(move || {
-                room.least().map(|free| Room { available: Some(free), ..Room::default() })
+                let free = lends.then(|| room.least())??;
+                Some(Room { available: Some(free), ..Room::default() })
             }),
         })
     };

@@ -8,7 +8,7 @@ use super::{
     pages::PageError,
     room::DeviceRoom,
 };
-use crate::device::Failure;
+use crate::device::{Failure, Region};
 use plimsoll_core::{
     policy::plimsoll::device::{DevicePart, DevicePlan},
     tape::own::{Bounds, DecoderShape, Draw, Sequence},
@@ -108,9 +108,11 @@ impl CudaModel {
         self.drawn.clear();
         self.drawn
             .extend((0..written.asked).map(|row| draws.get(row).is_some_and(Option::is_some)));
-        let done = ran.and_then(|()| self.fetch(&written)).and_then(|()| self.machine.wait());
+        let put = ran.and_then(|()| self.fetch(&written));
+        // Also of a step that was put there in part: the next one writes the same buffers.
+        let done = put.and(self.machine.wait());
         done.map_err(|failure| self.machine.failed("a step", failure))?;
-        self.result(written.asked)
+        self.result()
     }
 
     /// The smallest graph that holds a step of one token a sequence.
@@ -158,7 +160,7 @@ impl CudaModel {
         Ok(())
     }
 
-    fn result(&self, _asked: usize) -> Result<Step<'_>, CudaError> {
+    fn result(&self) -> Result<Step<'_>, CudaError> {
         let Some(rank) = self.machine.ranks.first() else { return Err(CudaError::Tape("a rank")) };
         let Some(logits) = &rank.logits else { return Err(CudaError::Tape("logits")) };
         let told = |failure| rank.told("a step's results", Bytes::ZERO)(failure);
@@ -231,6 +233,12 @@ impl CudaModel {
     #[must_use]
     pub const fn lent(&self) -> usize {
         self.machine.pages.lent()
+    }
+
+    /// Whether pages can be lent: whether the devices give back parts of what they have mapped.
+    #[must_use]
+    pub fn lends(&self) -> bool {
+        self.machine.ranks.iter().all(|rank| matches!(rank.pool, Region::Elastic(_)))
     }
 
     /// Reads what is free on the devices, from any thread.
