@@ -97,6 +97,8 @@ struct Allocation {
     size_t size;     // as asked for
     size_t charged;  // 0: it lies in a shared page
     size_t page;
+    Pointer pages;  // of the host: the last byte stands before one that cannot be touched
+    Pointer guard() const { return pages + up(size, 4096); }
 };
 
 struct Physical {

@@ -40,7 +40,7 @@ API cuMemAlloc_v2(Pointer* at, size_t size) {
     if (spoils_capture()) return CAPTURE_UNSUPPORTED;
     if (size == 0) return INVALID_VALUE;
     if (refused()) return OUT_OF_MEMORY;
-    Allocation made{current, size, 0, 0};
+    Allocation made{current, size, 0, 0, 0};
     if (size > SMALL_MAX) {
         made.charged = up(size, PAGE);
         if (!charge(current, made.charged)) return OUT_OF_MEMORY;
@@ -48,12 +48,14 @@ API cuMemAlloc_v2(Pointer* at, size_t size) {
         size_t piece = size > SMALL_MAX / 2 ? SMALL_MAX : up(size, SMALL_STEP);
         if (!share_page(current, piece, &made.page)) return OUT_OF_MEMORY;
     }
-    void* pages = host_pages(size, PROT_READ | PROT_WRITE);
-    *at = reinterpret_cast<Pointer>(pages);
+    void* pages = host_pages(up(size, 4096) + 4096, PROT_READ | PROT_WRITE);
     if (!pages) {
         discharge(current, made.charged);
         return OUT_OF_MEMORY;
     }
+    made.pages = reinterpret_cast<Pointer>(pages);
+    mprotect(reinterpret_cast<void*>(made.guard()), 4096, PROT_NONE);
+    *at = made.guard() - up(size, 256);
     driver.allocations[*at] = made;
     return SUCCESS;
 }
@@ -65,7 +67,7 @@ API cuMemFree_v2(Pointer at) {
     if (it == driver.allocations.end()) return INVALID_VALUE;
     Allocation gone = it->second;
     driver.allocations.erase(it);
-    munmap(reinterpret_cast<void*>(at), up(gone.size, 4096));
+    munmap(reinterpret_cast<void*>(gone.pages), up(gone.size, 4096) + 4096);
     discharge(gone.device, gone.charged);
     if (gone.charged == 0) {
         auto& shared = driver.devices[gone.device].shared;

@@ -38,9 +38,12 @@ std::set<Function*> live;
 std::atomic<const char*> running{nullptr};
 struct sigaction before;
 
-bool in_reserved(Pointer at) {
-    auto it = driver.reserved.upper_bound(at);
-    return it != driver.reserved.begin() && (--it, at < it->first + it->second);
+// Whether a page is one that the driver keeps untouchable.
+bool forbidden(Pointer page) {
+    auto range = driver.reserved.upper_bound(page);
+    if (range != driver.reserved.begin() && (--range, page < range->first + range->second)) return true;
+    auto plain = driver.allocations.upper_bound(page);
+    return plain != driver.allocations.begin() && (--plain, page == plain->second.guard());
 }
 
 // Gives the kernel a page to go on with, and loses the device. What is not a kernel's fault goes
@@ -48,7 +51,7 @@ bool in_reserved(Pointer at) {
 void stray(int, siginfo_t* info, void*) {
     Pointer page = reinterpret_cast<Pointer>(info->si_addr) & ~Pointer(4095);
     const char* kernel = running;
-    bool fixed = kernel && in_reserved(page);
+    bool fixed = kernel && forbidden(page);
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | (fixed ? MAP_FIXED : MAP_FIXED_NOREPLACE);
     if (!kernel || mmap(reinterpret_cast<void*>(page), 4096, PROT_READ | PROT_WRITE, flags, -1, 0) == MAP_FAILED) {
         sigaction(SIGSEGV, &before, nullptr);

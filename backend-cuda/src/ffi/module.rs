@@ -27,6 +27,8 @@ pub enum FunctionAttribute {
 
 /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
 const MAX_DYNAMIC_SHARED: c_int = 8;
+/// `CUDA_ERROR_INVALID_VALUE`.
+const INVALID_VALUE: c_int = 1;
 /// Arguments of one launch at most.
 pub(crate) const ARGUMENTS_MAX: usize = 24;
 
@@ -102,14 +104,19 @@ impl ModuleApi {
     /// The sizes of a function's parameters; `None` when the driver cannot say.
     pub(crate) fn parameters(&self, function: &RawFunction) -> Option<Vec<usize>> {
         let info = self.parameter?;
-        let size = |index| {
+        let mut sizes = Vec::new();
+        for index in 0..ARGUMENTS_MAX {
             let (mut offset, mut size) = (0_usize, 0_usize);
             // SAFETY: the function is alive; both pointers are valid. An index behind the last
             // parameter is an error code.
-            let code = unsafe { info(function.0, index, &raw mut offset, &raw mut size) };
-            (code == 0).then_some(size)
-        };
-        Some((0..ARGUMENTS_MAX).map_while(size).collect())
+            match unsafe { info(function.0, index, &raw mut offset, &raw mut size) } {
+                0 => sizes.push(size),
+                INVALID_VALUE => break,
+                // A device that is lost says nothing of parameters.
+                _ => return None,
+            }
+        }
+        Some(sizes)
     }
 
     /// One attribute of a function.

@@ -96,7 +96,7 @@ impl OpenedCuda {
         let mut machine = Machine { comms, ranks, plans, shape, options, pages };
         machine.warm(&mut meters)?;
         machine.capture(&mut meters)?;
-        machine.settle(&meters)?;
+        machine.settle(&mut meters)?;
         Ok(Self(machine))
     }
 
@@ -108,8 +108,8 @@ impl OpenedCuda {
 
     /// The plan of the first rank.
     #[must_use]
-    pub fn plan(&self) -> Option<&DevicePlan> {
-        self.0.plans.first()
+    pub fn plan(&self) -> &DevicePlan {
+        self.0.plan()
     }
 
     /// What each decode graph took, by rising batches.
@@ -215,6 +215,12 @@ impl Rank {
 }
 
 impl Machine {
+    /// The plan of the first rank.
+    pub(super) fn plan(&self) -> &DevicePlan {
+        // There is a rank on each device, and the options name at least one.
+        &self.plans[0]
+    }
+
     /// Runs the largest prefill, the largest decode and the smallest on the first layer, which launches every
     /// kernel that the others do.
     fn warm(&mut self, meters: &mut [take::Meter]) -> Result<(), CudaError> {
@@ -311,10 +317,9 @@ impl Machine {
     }
 
     /// Sizes the pool by what is free now, maps it, and closes the plan on what is free then.
-    fn settle(&mut self, meters: &[take::Meter]) -> Result<(), CudaError> {
-        let ranks = || self.ranks.iter().zip(meters).zip(&self.plans);
+    fn settle(&mut self, meters: &mut [take::Meter]) -> Result<(), CudaError> {
         let mut most = u64::MAX;
-        for ((rank, meter), plan) in ranks() {
+        for ((rank, meter), plan) in self.ranks.iter().zip(&*meters).zip(&self.plans) {
             let fixed = if rank.card.facts().virtual_memory { u64::MAX } else { plan.pages };
             let within = plan.pages_within(meter.free()?, rank.pool.mapped());
             most = most.min(within).min(fixed);
@@ -322,11 +327,13 @@ impl Machine {
         for ((rank, meter), plan) in self.ranks.iter_mut().zip(meters).zip(&mut self.plans) {
             let device = rank.card.ordinal();
             let refused = |refusal| CudaError::Refused { device, refusal };
-            plan.settle(meter.free()?, rank.pool.mapped(), most).map_err(refused)?;
+            let so_far = rank.pool.mapped();
+            plan.settle(meter.free()?, so_far, most).map_err(refused)?;
+            meter.skip()?;
             let pool = plan.pool_bytes();
-            let chunks = pool.0.div_ceil(plan.chunk.0.max(1));
-            let mapped = rank.pool.map(0..chunks);
+            let mapped = rank.pool.map(0..pool.0.div_ceil(plan.chunk.0.max(1)));
             mapped.map_err(rank.told("the pool", pool))?;
+            meter.took_beyond(plan, rank.pool.mapped().saturating_sub(so_far))?;
             plan.measured(DevicePart::KvPool, rank.pool.mapped());
             plan.close(meter.free()?);
             let unexplained = plan.of(DevicePart::Unexplained);
@@ -334,9 +341,8 @@ impl Machine {
                 return Err(CudaError::Unexplained { device, unexplained });
             }
         }
-        if let Some(plan) = self.plans.first() {
-            self.pages = Pages::new(plan.page, plan.chunk, plan.pages as usize);
-        }
+        let plan = self.plan();
+        self.pages = Pages::new(plan.page, plan.chunk, plan.pages as usize);
         Ok(())
     }
 

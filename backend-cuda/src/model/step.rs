@@ -211,6 +211,12 @@ impl CudaModel {
         &self.machine.shape
     }
 
+    /// The plan of the first rank.
+    #[must_use]
+    pub fn plan(&self) -> &DevicePlan {
+        self.machine.plan()
+    }
+
     /// The plan of each rank.
     #[must_use]
     pub fn plans(&self) -> &[DevicePlan] {

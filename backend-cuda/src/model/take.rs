@@ -69,6 +69,20 @@ impl Meter {
     }
 }
 
+impl Meter {
+    /// Of what was taken since the last reading, `known` is somebody's to the byte; the rest is what the driver
+    /// needs to map it, and goes to the context.
+    pub(super) fn took_beyond(
+        &mut self,
+        plan: &mut DevicePlan,
+        known: Bytes,
+    ) -> Result<(), CudaError> {
+        self.last = self.last.saturating_sub(known);
+        self.took(plan, DevicePart::Context)?;
+        Ok(())
+    }
+}
+
 /// The driver's page as the plan takes it.
 fn page(card: &Card) -> Bytes {
     let facts = card.facts();
@@ -194,12 +208,12 @@ pub(super) fn take(
     let kernels = kernels.map_err(failed(&card, "its kernels", kernels_bytes))?;
     meter.took(&mut plan, DevicePart::Kernels)?;
     let held = regions(&card, &mut plan, &sketch, options)?;
-    meter.skip()?;
+    meter.took_beyond(&mut plan, held.mapped().map(|(_, bytes)| bytes).sum())?;
     let gemm = Gemm::new(&card, all(held.workspace.as_ref()));
     let gemm = gemm.map_err(failed(&card, "cuBLASLt", plan.of(DevicePart::Gemm)))?;
     meter.took(&mut plan, DevicePart::Gemm)?;
     let pool = pool(&card, &plan, &sketch, (options, start))?;
-    meter.skip()?;
+    meter.took_beyond(&mut plan, pool.mapped())?;
     let limits = options.settings.limits;
     let logits = match sketch.program.logits {
         Some(span) => Some(pinned(&card, "logits on the host", limits.outputs * span.width * 4)?),

@@ -127,6 +127,14 @@ fn ranks() {
     near("two ranks, quantised", &on_device(&shape, &two, Encoding::Q8_0), &theirs, BF16);
 }
 
+/// Products whose algorithms are measured are the same products.
+fn timed() {
+    let shape = shape((4, 2, 64), Kind::default());
+    let options = CudaOptions { timed_products: true, ..options(16) };
+    let theirs = on_host(&shape, 16, KvFormat::Bf16, Encoding::Bf16);
+    near("timed", &on_device(&shape, &options, Encoding::Bf16), &theirs, BF16);
+}
+
 /// Not a case of its own: what the others start.
 #[test]
 fn child() {
@@ -137,6 +145,7 @@ fn child() {
         Some("quantised") => quantised(),
         Some("graphs") => graphs(),
         Some("ranks") => ranks(),
+        Some("timed") => timed(),
         Some(other) => panic!("no part {other}"),
     }
 }
@@ -167,6 +176,11 @@ fn quantised_weights_agree_with_the_host() {
 #[test]
 fn graphs_change_nothing() {
     passes("graphs", &[]);
+}
+
+#[test]
+fn timed_products_agree_with_the_host() {
+    passes("timed", &[]);
 }
 
 #[test]

@@ -31,6 +31,8 @@ fn answered(error: &CudaError) {
         error if error.is_lost() => println!("lost: {error}"),
         // The driver does not even begin.
         CudaError::Open(error) => println!("lost: {error}"),
+        // What a failed call left as it was.
+        CudaError::Page(error) => println!("page: {error}"),
         // What NCCL says to everything that its own calls were refused.
         CudaError::Device { what: "NCCL", .. } => println!("out of memory: {error}"),
         other => panic!("{other:?}"),

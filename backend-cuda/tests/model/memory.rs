@@ -29,7 +29,7 @@ fn sum(plan: &DevicePlan) -> Bytes {
 fn plan() {
     let options = CudaOptions { strict: true, host_pages: 4, ..options(16) };
     let opened = OpenedCuda::open(&small(), &options).unwrap();
-    let plan = opened.plan().unwrap().clone();
+    let plan = opened.plan().clone();
     assert_eq!(sum(&plan), plan.total);
     for row in &plan.rows {
         println!("{:>18} {:>12} {:?}", row.part.name(), row.planned.0, row.measured);

@@ -1,7 +1,9 @@
-//! Checks the CUDA backend on the device of this machine and writes what it measured as JSON.
+//! Checks the CUDA backend on the device of this machine and writes what it measured as JSON: ballast, every
+//! kernel beside doubles, a decoder beside the host's, and how fast a large one is.
 //!
-//! `gpu_check FILE`: sections are written as they end, so that a run that is cut leaves those before.
-//! Ends with 1 when a check failed, 3 when there is no device. Needs nothing beside the driver.
+//! `gpu_check [--short] FILE`: sections are written as they end, so that a run that is cut leaves those before.
+//! Ends with 1 when a check failed, 3 when there is no device. Needs the
+//! driver and cuBLASLt. `--short`: kernels and a small decoder alone, in small, for a slow observer.
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -9,6 +11,15 @@
     reason = "a program for the terminal"
 )]
 
+mod attention;
+mod bench;
+mod kernels;
+mod model;
+mod noise;
+
+use bench::Bench as Card;
+use kernels::Scale;
+use noise::Size;
 use plimsoll_backend_cuda::facts::{Facts, measure};
 use plimsoll_backend_cuda::{BallastReport, CudaBackend, CudaSpec, Declared, probe};
 use plimsoll_core::{
@@ -58,15 +69,43 @@ impl Results {
 }
 
 fn main() {
-    let Some(file) = std::env::args().nth(1) else {
-        eprintln!("usage: gpu_check FILE");
+    let mut files: Vec<String> = std::env::args().skip(1).collect();
+    let short = files.first().is_some_and(|first| first == "--short");
+    if short {
+        files.remove(0);
+    }
+    let [file] = &files[..] else {
+        eprintln!("usage: gpu_check [--short] FILE");
         std::process::exit(2);
     };
-    let mut results = Results { file, sections: Map::new(), failed: 0 };
+    let mut results = Results { file: file.clone(), sections: Map::new(), failed: 0 };
     results.section("probe", devices);
     if results.sections["probe"]["ok"] != true {
         std::process::exit(3);
     }
+    if !short {
+        ballast_sections(&mut results);
+    }
+    let scale = if short { Scale::Small } else { Scale::Real };
+    for (name, check) in kernels::CHECKS {
+        results.section(&format!("kernel_{name}"), || {
+            let worst = check(&mut Card::open(0, 1)?, scale)?;
+            Ok(json!({ "worst_part_of_tolerance": worst }))
+        });
+    }
+    results.section("model_agrees_with_host", model::agrees_with_host);
+    if !short {
+        results.section("llama_8b_served", || model::served(Size::Llama8b));
+    }
+    results.section("after_all", || {
+        let found = measure_free()?;
+        Ok(json!({ "free_bytes": found.0 }))
+    });
+    println!("{} sections failed", results.failed);
+    std::process::exit(i32::from(results.failed > 0));
+}
+
+fn ballast_sections(results: &mut Results) {
     results.section("facts", || measure(0).map(|f| facts(&f)).map_err(|e| e.to_string()));
     results.section("conformance_whole_card", || {
         let bench = Bench {
@@ -85,12 +124,6 @@ fn main() {
     });
     results.section("out_of_memory_whole_card", out_of_memory);
     results.section("declared_card", declared_card);
-    results.section("after_all", || {
-        let found = measure_free()?;
-        Ok(json!({ "free_bytes": found.0 }))
-    });
-    println!("{} sections failed", results.failed);
-    std::process::exit(i32::from(results.failed > 0));
 }
 
 fn devices() -> Answer {
