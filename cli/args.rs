@@ -516,13 +516,15 @@ pub struct DiffArgs {
 
 /// `plimsoll doctor`.
 #[derive(Args, Debug)]
+#[command(group = clap::ArgGroup::new("looks").args(["cuda", "before_relaunch"]))]
 pub struct DoctorArgs {
-    /// Ask the CUDA driver too, and say what each missing piece means.
+    /// Look for all that a model on a CUDA device needs, say what each piece is for and how to get what is missing.
+    /// Exit 1 when serving lacks one.
     #[arg(long)]
     pub cuda: bool,
     /// Say what still holds devices and host after a crash, and print the commands that look and free. Runs none
     /// of them. Exit 1 when something is in the way.
-    #[arg(long, conflicts_with = "cuda")]
+    #[arg(long)]
     pub before_relaunch: bool,
     /// Free memory of each device to wait for: what the last start's log shows at `Load weight begin`.
     #[arg(long, value_name = "AMOUNT", value_parser = parse_bytes, allow_hyphen_values = true, requires = "before_relaunch")]
@@ -530,8 +532,8 @@ pub struct DoctorArgs {
     /// The port that the server is to listen on.
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..), requires = "before_relaunch")]
     pub port: Option<u16>,
-    /// Folder below which `proc`, `sys` and `dev/shm` lie: the host's, seen from a container.
-    #[arg(long, value_name = "FOLDER", default_value = "/", requires = "before_relaunch")]
+    /// Folder below which `proc`, `sys` and `dev` lie: the host's, seen from a container. With --cuda `dev` alone.
+    #[arg(long, value_name = "FOLDER", default_value = "/", requires = "looks")]
     pub root: PathBuf,
 }
 

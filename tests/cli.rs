@@ -5,6 +5,7 @@
 mod calibrate;
 mod diagnose;
 mod docs;
+mod doctor;
 mod errors;
 mod explain;
 mod json;

@@ -20,6 +20,8 @@ mod cli;
 #[cfg(test)]
 mod cuda;
 #[cfg(test)]
+mod deploy;
+#[cfg(test)]
 mod determinism;
 #[cfg(test)]
 mod founding;

@@ -14,6 +14,7 @@
 //   FAKE_CUDA_NODE 16 KiB    cost of one node of a graph    FAKE_CUDA_NVML 1    0: NVML does not start
 //   FAKE_CUDA_INIT 0         code of cuInit                 FAKE_CUDA_VERSION 13000
 //   FAKE_CUDA_MEMORY 0       code of cuMemGetInfo           FAKE_CUDA_VMM 1     0: no virtual memory
+//   FAKE_CUDA_CAPABILITY 90  10 x major + minor
 //   FAKE_CUDA_MODULE 4 MiB   cost of a module               FAKE_CUDA_SHARED 227 KiB   of a block, when allowed
 //   FAKE_CUDA_THREADS 2      of the host, for kernels       FAKE_CUDA_SEED 0    order of a kernel's threads
 //   FAKE_CUBLASLT_HANDLE 8 MiB, FAKE_CUBLASLT_KERNEL 2 MiB (the first product of a type)
@@ -95,7 +96,8 @@ API cuDeviceGetAttribute(int* value, int attribute, int device) {
     switch (attribute) {
         case 16: *value = 132; break;
         case 18: *value = driver.settings.integrated; break;
-        case 75: *value = 9; break;
+        case 75: *value = driver.settings.capability / 10; break;
+        case 76: *value = driver.settings.capability % 10; break;
         case 97: *value = driver.settings.shared; break;
         case 102: *value = driver.settings.virtual_memory; break;
         default: *value = 0;

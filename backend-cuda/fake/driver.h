@@ -70,6 +70,7 @@ struct Settings {
     int init = int(setting("FAKE_CUDA_INIT", 0));
     int version = int(setting("FAKE_CUDA_VERSION", 13000));
     int memory = int(setting("FAKE_CUDA_MEMORY", 0));
+    int capability = int(setting("FAKE_CUDA_CAPABILITY", 90));
     size_t fail_at = setting("FAKE_CUDA_FAIL_AT", 0);
     size_t fail_from = setting("FAKE_CUDA_FAIL_FROM", 0);
     size_t lost_at = setting("FAKE_CUDA_LOST_AT", 0);

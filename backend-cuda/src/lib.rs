@@ -15,6 +15,7 @@ mod ffi;
 mod gemm;
 mod host;
 pub mod kernels;
+pub mod libraries;
 mod memory;
 pub mod model;
 mod module;

@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod calibrate;
+pub mod cuda;
 pub mod diagnosis;
 pub mod explain;
 pub mod figures;

@@ -6,7 +6,8 @@ use super::stream::{Raw, RawStream};
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 
-const WANTED: Wanted = Wanted {
+/// The library.
+pub(crate) const WANTED: Wanted = Wanted {
     library: "cuBLASLt",
     names: &["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"],
     fix: "install `nvidia-cublas` (PyPI) or the CUDA toolkit's cuBLAS, and add its folder to LD_LIBRARY_PATH",

@@ -44,9 +44,9 @@ impl MissingLibrary {
 }
 
 /// A library beside the driver: what it is called, and how to get it.
-pub(super) struct Wanted {
+pub(crate) struct Wanted {
     pub(super) library: &'static str,
-    pub(super) names: &'static [&'static str],
+    pub(crate) names: &'static [&'static str],
     pub(super) fix: &'static str,
 }
 

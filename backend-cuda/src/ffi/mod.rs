@@ -9,6 +9,7 @@ pub(crate) mod module;
 pub(crate) mod nccl;
 pub(crate) mod nvml;
 pub(crate) mod nvrtc;
+pub(crate) mod release;
 pub(crate) mod stream;
 
 pub(crate) use library::LoadError;

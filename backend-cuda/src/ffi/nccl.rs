@@ -6,7 +6,8 @@ use super::stream::{Raw, RawStream};
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::OnceLock;
 
-const WANTED: Wanted = Wanted {
+/// The library.
+pub(crate) const WANTED: Wanted = Wanted {
     library: "NCCL",
     names: &["libnccl.so.2", "libnccl.so"],
     fix: "install `nvidia-nccl-cu13` (PyPI) or the package libnccl2, and add its folder to LD_LIBRARY_PATH",

@@ -4,7 +4,8 @@ use super::library::{MissingLibrary, Wanted};
 use super::stream::Raw;
 use std::ffi::{CStr, CString, c_char, c_int};
 
-const WANTED: Wanted = Wanted {
+/// The library.
+pub(crate) const WANTED: Wanted = Wanted {
     library: "NVRTC",
     names: &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"],
     fix: "install `nvidia-cuda-nvrtc` (PyPI) or the CUDA toolkit, and add its folder to LD_LIBRARY_PATH",

@@ -1,13 +1,15 @@
 //! `doctor`: what this machine has, who holds it, and what each backend can do here.
 
+pub mod cuda;
 mod relaunch;
 
 use crate::{
     args::{DoctorArgs, Format},
     exit::{self, Failure},
     output::{Output, Tone},
+    render,
 };
-use plimsoll_backend_cuda::{CudaDevice, ProbeError, probe};
+use cuda::{Checkup, Facts, checkup};
 use plimsoll_backend_host::{
     HostMemory,
     nvidia_smi::{self, SmiGpu},
@@ -21,13 +23,13 @@ use std::{fmt::Write as _, time::Duration};
 struct Found {
     host: Result<HostMemory, String>,
     smi: Result<Vec<SmiGpu>, String>,
-    cuda: Option<Result<Vec<CudaDevice>, ProbeError>>,
+    cuda: Option<(Facts, Checkup)>,
 }
 
 /// How long `nvidia-smi` may take.
 const SMI_LIMIT: Duration = Duration::from_secs(10);
 
-/// Reads the machine; changes nothing. Exit 3 when `--cuda` is asked for and no device answers.
+/// Reads the machine; changes nothing. Exit 1 when `--cuda` is asked for and serving lacks a piece.
 pub fn doctor(args: &DoctorArgs, format: Format, output: &Output) -> Result<u8, Failure> {
     if args.before_relaunch {
         return relaunch::before_relaunch(args, format, output);
@@ -35,7 +37,11 @@ pub fn doctor(args: &DoctorArgs, format: Format, output: &Output) -> Result<u8, 
     let found = Found {
         host: read_host().map_err(|error| error.to_string()),
         smi: nvidia_smi::run(SMI_LIMIT).map_err(|error| error.to_string()),
-        cuda: args.cuda.then(probe),
+        cuda: args.cuda.then(|| {
+            let facts = cuda::read(&args.root);
+            let checkup = checkup(&facts);
+            (facts, checkup)
+        }),
     };
     let text = match format {
         Format::Human | Format::Md | Format::Csv | Format::Sarif => human(&found, output),
@@ -43,8 +49,8 @@ pub fn doctor(args: &DoctorArgs, format: Format, output: &Output) -> Result<u8, 
         Format::Jsonl => format!("{}\n", machine(&found)),
     };
     output.write(&text)?;
-    let lost = matches!(found.cuda, Some(Err(_)));
-    Ok(if lost { exit::NO_DEVICE } else { exit::OK })
+    let lacks = found.cuda.is_some_and(|(_, checkup)| !checkup.serves);
+    Ok(if lacks { exit::FAILED } else { exit::OK })
 }
 
 fn human(found: &Found, output: &Output) -> String {
@@ -65,10 +71,7 @@ fn human(found: &Found, output: &Output) -> String {
     out.push_str("\nbackends\n  sim    works everywhere\n");
     match &found.cuda {
         None => out.push_str("  cuda   not asked; `plimsoll doctor --cuda` asks the driver\n"),
-        Some(Ok(devices)) => devices.iter().for_each(|d| out.push_str(&cuda_line(d))),
-        Some(Err(error)) => {
-            let _ = writeln!(out, "  cuda   {} {error}", output.paint(Tone::Close, "missing:"));
-        }
+        Some((_, checkup)) => out.push_str(&render::cuda::human(checkup, output)),
     }
     out
 }
@@ -101,17 +104,6 @@ fn smi_line(gpu: &SmiGpu) -> String {
     )
 }
 
-fn cuda_line(device: &CudaDevice) -> String {
-    let free = match &device.free {
-        Ok(free) => free.to_string(),
-        Err(error) => format!("unreadable ({error})"),
-    };
-    format!(
-        "  cuda   {}  {}  cc {}  total {}  free {free}\n",
-        device.ordinal, device.name, device.compute_capability, device.total
-    )
-}
-
 fn machine(found: &Found) -> Value {
     let host = match &found.host {
         Ok(host) => json!({
@@ -139,20 +131,6 @@ fn machine(found: &Found) -> Value {
             .collect(),
         Err(error) => json!({ "error": error }),
     };
-    let cuda = found.cuda.as_ref().map(|cuda| match cuda {
-        Ok(devices) => devices
-            .iter()
-            .map(|device| {
-                json!({
-                    "ordinal": device.ordinal,
-                    "name": device.name,
-                    "total_bytes": device.total.0,
-                    "free_bytes": device.free.as_ref().ok().map(|b| b.0),
-                    "compute_capability": device.compute_capability.to_string(),
-                })
-            })
-            .collect::<Value>(),
-        Err(error) => json!({ "error": error.to_string() }),
-    });
-    json!({ "schema": "plimsoll.doctor/1", "host": host, "nvidia_smi": smi, "cuda": cuda })
+    let cuda = found.cuda.as_ref().map(|(facts, checkup)| render::cuda::json(facts, checkup));
+    json!({ "schema": "plimsoll.doctor/2", "host": host, "nvidia_smi": smi, "cuda": cuda })
 }

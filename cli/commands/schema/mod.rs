@@ -2,6 +2,7 @@
 //! does not apply is null.
 
 mod bench;
+mod cuda;
 mod diagnosis;
 mod profile;
 mod relaunch;
@@ -400,18 +401,11 @@ fn doctor() -> Value {
         "used_mib": or_null(whole()),
         "free_mib": or_null(whole()),
     }));
-    let cuda = object(json!({
-        "ordinal": whole(),
-        "name": text(),
-        "total_bytes": whole(),
-        "free_bytes": or_null(whole()),
-        "compute_capability": text(),
-    }));
     object(json!({
-        "schema": { "const": "plimsoll.doctor/1" },
+        "schema": { "const": "plimsoll.doctor/2" },
         "host": { "anyOf": [host, error()] },
         "nvidia_smi": { "anyOf": [list_of(smi), error()] },
-        "cuda": { "anyOf": [list_of(cuda), error(), { "type": "null" }] },
+        "cuda": or_null(cuda::cuda()),
     }))
 }
 
