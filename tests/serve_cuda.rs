@@ -29,12 +29,44 @@ const SMALL: [&str; 12] = [
     "0",
 ];
 
-/// A tiny model whose weights are bfloat16's already.
+/// A small model of two layers whose weights are bfloat16's already: 4 heads over 2, of 16, hidden 64, inner 96.
 fn model(scratch: &Scratch) -> String {
     let mut file = Gguf::new("llama");
+    for (key, number) in &mut file.numbers {
+        *number = match key.strip_prefix("llama.").unwrap_or_default() {
+            "embedding_length" => 64,
+            "block_count" => 2,
+            "context_length" => 128,
+            "feed_forward_length" => 96,
+            "attention.head_count" => 4,
+            "attention.head_count_kv" => 2,
+            "attention.key_length" | "attention.value_length" => 16,
+            _ => continue,
+        };
+    }
+    for (name, shape, values) in &mut file.tensors {
+        *shape = match name.split('.').rev().nth(1).unwrap_or_default() {
+            "token_embd" => vec![260, 64],
+            "attn_k" | "attn_v" => vec![32, 64],
+            "ffn_gate" | "ffn_up" => vec![96, 64],
+            "ffn_down" => vec![64, 96],
+            "attn_q" | "attn_output" => vec![64, 64],
+            _ => vec![64],
+        };
+        values.resize(shape.iter().product::<u64>() as usize, 0.0);
+    }
+    let second = file.tensors.iter().filter(|(name, ..)| name.starts_with("blk.0."));
+    let second: Vec<_> = second
+        .map(|(name, shape, values)| {
+            (name.replacen("blk.0.", "blk.1.", 1), shape.clone(), values.clone())
+        })
+        .collect();
+    file.tensors.extend(second);
     spread(&mut file);
-    for (_, _, values) in &mut file.tensors {
-        values.iter_mut().for_each(|v| *v = f32::from_bits(v.to_bits() & 0xffff_0000));
+    for (name, _, values) in &mut file.tensors {
+        // Wide logits: most choices are clear.
+        let scale = if name.starts_with("token_embd") { 2.0 } else { 0.5 };
+        values.iter_mut().for_each(|v| *v = f32::from_bits((*v * scale).to_bits() & 0xffff_0000));
     }
     scratch.file("tiny.gguf", file.bytes()).display().to_string()
 }
@@ -196,6 +228,36 @@ fn told(server: &Server) {
 }
 
 #[test]
+fn two_ranks_on_two_devices_answer_together() {
+    let scratch = Scratch::new();
+    let Some(card) = Card::new(&scratch) else { return };
+    let model = model(&scratch);
+    let alone = card.serve(&model, &[]);
+    let scored = json!({"logprobs": 2});
+    let expected: Vec<Value> =
+        prompts().iter().map(|prompt| answered(Address(alone.port), prompt, &scored)).collect();
+    assert!(alone.drain().success());
+    card.nothing_leaked();
+    let serve = card.command("serve", &model, &[&SMALL[..], &["--tp-size", "2"]].concat());
+    let both = Server::of(card.over(serve, &[("FAKE_CUDA_DEVICES", "2")]));
+    for (prompt, expected) in prompts().iter().zip(&expected) {
+        let (found, clear) = (answered(Address(both.port), prompt, &json!({})), clear(expected));
+        let ids = &found["token_ids"].as_array().unwrap()[..clear.len()];
+        assert_eq!(json!(ids), json!(clear));
+    }
+    let info: Value = serde_json::from_str(&both.ask("GET", "/get_server_info", "").1).unwrap();
+    assert_eq!(info["device"], "cuda:0,1");
+    let rows = info["memory"].as_array().unwrap();
+    let of = |device: &str| {
+        let rows = rows.iter().filter(|row| row["device"] == device);
+        rows.map(|row| row["planned_bytes"].as_u64().unwrap()).sum::<u64>()
+    };
+    assert_eq!((of("cuda:0"), of("cuda:1")), (2 << 30, 2 << 30));
+    assert!(both.drain().success());
+    card.nothing_leaked();
+}
+
+#[test]
 fn a_small_pool_on_a_device_retracts_and_is_decided_again() {
     let scratch = Scratch::new();
     let Some(card) = Card::new(&scratch) else { return };
@@ -291,8 +353,7 @@ fn what_a_device_cannot_do_is_refused_and_why() {
         (&["--kv-cache-dtype", "float16"], "bfloat16 or fp8_e4m3"),
         (&["--tp-size", "2", "--device", "cuda:0"], "needs 2 devices"),
         (&["--disable-cuda-graph", "--cuda-graph-max-bs", "2"], "contradict"),
-        // One KV head does not divide.
-        (&["--tp-size", "2"], "2"),
+        (&["--tp-size", "3"], "heads is 4"),
     ] {
         // A flag that is given twice counts the last time.
         let device = if flags.contains(&"--device") { &[][..] } else { &["--device", "cuda"] };
