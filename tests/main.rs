@@ -42,6 +42,8 @@ mod scenarios;
 #[cfg(test)]
 mod serve;
 #[cfg(test)]
+mod serve_cuda;
+#[cfg(test)]
 mod slots;
 #[cfg(test)]
 mod tidy;

@@ -64,7 +64,11 @@ impl Server {
     pub(crate) fn start(model: &str, flags: &[&str]) -> Self {
         let common =
             ["serve", "--model-path", model, "--port", "0", "--threads", "1", "--page-size", "4"];
-        let mut command = plimsoll(&[&common, flags].concat());
+        Self::of(plimsoll(&[&common, flags].concat()))
+    }
+
+    /// Waits until a server is ready.
+    pub(crate) fn of(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let errors = BufReader::new(child.stderr.take().unwrap());
         let (sender, lines) = channel();
@@ -83,7 +87,7 @@ impl Server {
     }
 
     /// The next line of stderr that holds `what`.
-    fn line(&self, what: &str) -> String {
+    pub(crate) fn line(&self, what: &str) -> String {
         let mut seen = Vec::new();
         loop {
             match self.lines.recv_timeout(PATIENCE) {
@@ -99,7 +103,7 @@ impl Server {
     }
 
     /// An answer of so many tokens that has begun to come.
-    fn stream(&self, tokens: u64) -> TcpStream {
+    pub(crate) fn stream(&self, tokens: u64) -> TcpStream {
         let mut stream = self.connect();
         let body = json!({
             "model": "tiny", "prompt": "ab", "max_tokens": tokens, "ignore_eos": true, "stream": true,
@@ -126,11 +130,16 @@ impl Server {
         self.signal("-TERM");
         self.child.wait().unwrap()
     }
+
+    /// Waits until it ends by itself.
+    pub(crate) fn end(mut self) -> ExitStatus {
+        self.child.wait().unwrap()
+    }
 }
 
 /// Where a server listens, for many threads.
 #[derive(Clone, Copy)]
-struct Address(u16);
+pub(crate) struct Address(pub(crate) u16);
 
 impl Address {
     fn connect(self) -> TcpStream {
@@ -140,7 +149,7 @@ impl Address {
     }
 
     /// Status and body of a request.
-    fn ask(self, method: &str, path: &str, body: &str) -> (u16, String) {
+    pub(crate) fn ask(self, method: &str, path: &str, body: &str) -> (u16, String) {
         let mut stream = self.connect();
         let head = format!(
             "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n\
@@ -172,7 +181,7 @@ fn prompt(number: u32) -> Vec<u32> {
 }
 
 /// Many clients at once, and then many prompts that arrive together; their texts.
-fn load(server: &Server, requests: u32) -> Vec<String> {
+pub(crate) fn load(server: &Server, requests: u32) -> Vec<String> {
     let address = Address(server.port);
     let mut texts: Vec<String> = thread::scope(|scope| {
         let ask = |number| {
@@ -188,7 +197,7 @@ fn load(server: &Server, requests: u32) -> Vec<String> {
     texts
 }
 
-fn replay(recording: &Path) -> (i32, Value) {
+pub(crate) fn replay(recording: &Path) -> (i32, Value) {
     let path = recording.display().to_string();
     let out = plimsoll(&["replay", &path, "--format", "json"]).output().unwrap();
     let text = String::from_utf8(out.stdout).unwrap();

@@ -33,6 +33,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "plimsoll-core",
             "plimsoll-backend-host",
+            "plimsoll-backend-cuda",
             "plimsoll-checkpoint",
             "plimsoll-replay",
             // Tests only.

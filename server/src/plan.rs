@@ -1,112 +1,139 @@
-//! The memory plan of a server on this host: the machine's readings and the model's sizes, put to
-//! [`plimsoll_core::policy::plimsoll`].
+//! What a server will hold, whatever it computes on.
 
-use std::{convert::Infallible, thread::available_parallelism};
-
-use plimsoll_backend_host::{
-    HostError,
-    model::{LoadError, ModelMemory, ModelOptions, kept_bytes},
-    pressure::plan_readings,
-};
-use plimsoll_checkpoint::Checkpoint;
 use plimsoll_core::{
+    figure::Why,
+    memory::ledger::Account,
     policy::plimsoll::{
-        Budgets, CellError, Engine, KvCell, Plan, PlanArgs, Refusal, Settings, plan,
+        Part, Plan, Settings,
+        device::{DevicePart, DevicePlan},
     },
     units::Bytes,
 };
 
-use crate::start::{Ask, DEFAULT_CONTEXT};
-
-/// Threads beside the model's: the engine's, that of HTTP, those that tokenize.
-const OTHER_THREADS: u64 = 4;
-/// What a tokenizer's caches may grow by, for each token of its vocabulary.
-const CACHE_OF_TOKEN: u64 = 512;
-
-/// Why there is no plan.
-#[derive(Debug, thiserror::Error)]
-pub enum PlanError {
-    /// The machine cannot be read.
-    #[error(transparent)]
-    Host(#[from] HostError),
-    /// It does not fit.
-    #[error(transparent)]
-    Refused(#[from] Refusal),
-    /// No such page.
-    #[error(transparent)]
-    Cell(#[from] CellError),
-    /// What loading would refuse.
-    #[error(transparent)]
-    Load(#[from] LoadError<Infallible>),
-    /// A mistake of the checkpoint.
-    #[error("the size of the weights cannot be told")]
-    Weights,
+/// One row.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PlannedRow {
+    /// Name in records and in JSON.
+    pub name: &'static str,
+    /// Name for people.
+    pub label: &'static str,
+    /// The account of a ledger that it belongs to.
+    pub account: Account,
+    /// As planned.
+    pub planned: Bytes,
+    /// What taking it has cost, where that was measured before the weights were read.
+    pub measured: Option<Bytes>,
+    /// From what.
+    pub why: Why,
 }
 
-/// A plan, and the options that load a model by it.
-#[derive(Clone, Debug)]
-pub struct PlannedMemory {
-    /// The plan.
-    pub plan: Plan,
-    /// For the model.
-    pub options: ModelOptions,
+impl PlannedRow {
+    /// What counts: the measurement, where there is one.
+    #[must_use]
+    pub fn bytes(&self) -> Bytes {
+        self.measured.unwrap_or(self.planned)
+    }
 }
 
-/// Plans. Nothing is taken.
-pub(crate) fn memory(ask: &Ask, checkpoint: &Checkpoint) -> Result<PlannedMemory, PlanError> {
-    let (readings, shape) = (plan_readings()?, &checkpoint.shape);
-    let context = ask.context_length.unwrap_or(DEFAULT_CONTEXT.min(shape.context));
-    let args = PlanArgs {
-        memory_limit: ask.memory_limit,
-        mem_margin: ask.margin,
-        max_running_requests: Some(ask.max_running_requests),
-        chunked_prefill_size: Some(ask.chunked_prefill_size),
-        context_length: Some(context),
-        max_total_tokens: Some(ask.max_total_tokens.unwrap_or_else(|| useful(ask, context))),
-        prompt_logprobs: false,
-    };
-    let settings = Settings::new(&args, shape)?;
-    let threads = ask.threads.unwrap_or_else(cores);
-    let mut options = ModelOptions {
-        threads,
-        limits: settings.limits,
-        pages: 1,
-        page_tokens: ask.page_size as usize,
-        context,
-        keep: ask.keep,
-        kv: ask.kv,
-    };
-    let scratch = Bytes(ModelMemory::planned(shape, &options)?.scratch);
-    let stored = |id| checkpoint.weights.encoding(id);
-    let weights = kept_bytes(shape, ask.keep, stored).map(Bytes).ok_or(PlanError::Weights)?;
-    let engine = Engine {
-        shape,
-        cell: KvCell::new(shape, ask.kv, ask.page_size)?,
-        weights,
-        workspace: ask.keep.workspace(),
-        scratch,
-        threads: threads as u64 + OTHER_THREADS,
-        budgets: budgets(checkpoint),
-    };
-    let plan = plan(&readings, &args, &engine)?;
-    options.pages = plan.pages as usize;
-    Ok(PlannedMemory { plan, options })
+/// The rows of one memory. Their bytes add up to `limit`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MemoryOf {
+    /// The device: `cuda:0`; `None` for the host.
+    pub device: Option<String>,
+    /// How much there is.
+    pub limit: Bytes,
+    /// What set that.
+    pub from: String,
+    /// In the order of printing.
+    pub rows: Vec<PlannedRow>,
 }
 
-/// Tokens of a pool in which every running request fits whole, and as many again for prefixes. More is of no
-/// use, and is left to the machine.
-fn useful(ask: &Ask, context: u64) -> u64 {
-    let page = ask.page_size.max(1);
-    let request = context.next_multiple_of(page).saturating_add(page);
-    request.saturating_mul(ask.max_running_requests).saturating_mul(2)
+/// The plan of all memories that a server uses.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MemoryPlan {
+    /// The host's, or one of each rank's device.
+    pub memories: Vec<MemoryOf>,
+    /// Pages of the pool, on every rank the same.
+    pub pages: u64,
+    /// One page of a rank.
+    pub page: Bytes,
+    /// What should stay free.
+    pub margin: Bytes,
+    /// What the scheduler may form.
+    pub settings: Settings,
+    /// How weights, keys and values are kept, and in what is computed.
+    pub precision: String,
 }
 
-fn cores() -> usize {
-    available_parallelism().map_or(1, std::num::NonZero::get)
+impl MemoryPlan {
+    /// Where it computes: `host`, `cuda:0`, `cuda:0,1`.
+    #[must_use]
+    pub fn device(&self) -> String {
+        let names = self.memories.iter().filter_map(|memory| memory.device.as_deref());
+        let joined = names.fold(String::new(), |all, name| match name.strip_prefix("cuda:") {
+            Some(number) if !all.is_empty() => all + "," + number,
+            _ => all + name,
+        });
+        if joined.is_empty() { "host".to_owned() } else { joined }
+    }
+
+    /// On the host.
+    #[must_use]
+    pub fn of_host(plan: &Plan, precision: String) -> Self {
+        let rows = plan.rows.iter().map(|row| PlannedRow {
+            name: row.part.name(),
+            label: row.part.label(),
+            account: row.part.account(),
+            planned: row.bytes,
+            measured: None,
+            why: row.why.clone(),
+        });
+        let memory = MemoryOf {
+            device: None,
+            limit: plan.limit.bytes,
+            from: plan.limit.from.to_string(),
+            rows: rows.collect(),
+        };
+        Self {
+            memories: vec![memory],
+            pages: plan.pages,
+            page: plan.page,
+            margin: plan.of(Part::Margin),
+            settings: plan.settings,
+            precision,
+        }
+    }
+
+    /// On devices, a rank each: their plans and ordinals. `None` without any.
+    #[must_use]
+    pub fn of_devices(plans: &[DevicePlan], devices: &[u32], precision: String) -> Option<Self> {
+        let first = plans.first()?;
+        let memory = |(plan, device): (&DevicePlan, &u32)| MemoryOf {
+            device: Some(format!("cuda:{device}")),
+            limit: plan.total,
+            from: "all of the device".to_owned(),
+            rows: plan.rows.iter().map(device_row).collect(),
+        };
+        // What was measured of a margin is what it could have.
+        let margin = |plan: &DevicePlan| plan.row(DevicePart::Margin).map(|row| row.planned);
+        Some(Self {
+            memories: plans.iter().zip(devices).map(memory).collect(),
+            pages: first.pages,
+            page: first.page,
+            margin: plans.iter().filter_map(margin).max().unwrap_or_default(),
+            settings: first.settings,
+            precision,
+        })
+    }
 }
 
-/// The tokenizer is there already: what it takes is part of what the process holds, and only its caches grow.
-fn budgets(checkpoint: &Checkpoint) -> Budgets {
-    let tokens = checkpoint.tokenizer.size() as u64;
-    Budgets { tokenizer: Bytes(tokens * CACHE_OF_TOKEN), ..Budgets::default() }
+fn device_row(row: &plimsoll_core::policy::plimsoll::device::DeviceRow) -> PlannedRow {
+    PlannedRow {
+        name: row.part.name(),
+        label: row.part.label(),
+        account: row.part.account(),
+        planned: row.planned,
+        measured: row.measured,
+        why: row.why.clone(),
+    }
 }

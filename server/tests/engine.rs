@@ -18,9 +18,12 @@ use files::{Gguf, Scratch};
 use plimsoll_backend_host::model::{Generator, HostModel, Keep, KvFormat, ModelOptions, Sampling};
 use plimsoll_checkpoint::Checkpoint;
 use plimsoll_core::{
-    engine::{live::LiveSettings, serving::Watchers},
+    engine::{
+        live::{BodyError, LiveSettings},
+        serving::Watchers,
+    },
     sched::{EosRule, Finish, sglang::QueuePolicy},
-    tape::own::StepLimits,
+    tape::own::{Draw, Sequence, StepLimits},
     units::Bytes,
 };
 use plimsoll_replay::{
@@ -28,7 +31,8 @@ use plimsoll_replay::{
     wire::{Closing, Log},
 };
 use plimsoll_server::engine::{
-    Ended, Engine, EngineInfo, Event, Loaded, Matched, Phase, Pressure, Submission, channel, run,
+    Chosen, Ended, Engine, EngineInfo, Event, Loaded, Matched, Model, Phase, Pressure, Submission,
+    channel, run,
 };
 
 const PAGE: u64 = 4;
@@ -107,9 +111,21 @@ impl io::Write for Shared {
 
 /// Runs an engine, hands it to `with`, drains it, and answers its recording.
 fn served(pages: u64, wants: &[u64], with: impl FnOnce(&Engine)) -> Log {
+    served_by(|host| host, pages, wants, with)
+}
+
+/// The same with what `of` makes of the host's model.
+fn served_by<M: Model + Send + 'static>(
+    of: impl FnOnce(HostModel) -> M,
+    pages: u64,
+    wants: &[u64],
+    with: impl FnOnce(&Engine),
+) -> Log {
     let scratch = Scratch::new();
     let mut checkpoint = checkpoint(&scratch);
     let model = model(&mut checkpoint, pages);
+    let pool = model.memory().kv;
+    let model = of(model);
     let (engine, end) = channel(EngineInfo::default());
     let settings = settings(pages);
     let mut loaded = Loaded {
@@ -119,7 +135,6 @@ fn served(pages: u64, wants: &[u64], with: impl FnOnce(&Engine)) -> Log {
         settings: settings.clone(),
         pressure: Some(Box::new(Wants(wants.iter().copied().collect()))),
     };
-    let pool = loaded.model.memory().kv;
     let plan = [("weights", 1000), ("kv_pool", pool), ("arena", 500)];
     let plan =
         plan.map(|(name, bytes)| PlannedRow { account: name.to_owned(), bytes: Bytes(bytes) });
@@ -322,4 +337,153 @@ fn a_client_that_does_not_read_is_given_up_before_its_events_fill_the_memory() {
         // Who reads gets all of it.
         assert_eq!(answer(engine, endless)().0.len(), 1800);
     });
+}
+
+/// The host's model as a device has it: it draws tokens by itself where it is asked to, and answers nothing any more
+/// after so many steps.
+struct Device {
+    host: HostModel,
+    steps: u64,
+    drawn: Arc<Mutex<[u64; 2]>>,
+}
+
+impl Model for Device {
+    fn draws(&self) -> bool {
+        true
+    }
+
+    fn step(
+        &mut self,
+        sequences: &[Sequence<'_>],
+        draws: &[Option<Draw>],
+        take: &mut dyn FnMut(Chosen<'_>),
+    ) -> Result<(), BodyError> {
+        if self.steps == 0 {
+            return Err(BodyError::Failed("device 0 is lost: CUDA_ERROR_LAUNCH_FAILED".to_owned()));
+        }
+        self.steps -= 1;
+        let logits = self.host.step(sequences).map_err(|e| BodyError::Failed(e.to_string()))?;
+        assert_eq!(draws.len(), logits.count(), "an entry for each row");
+        for (row, draw) in logits.rows().zip(draws) {
+            self.drawn.lock().unwrap()[usize::from(draw.is_none())] += 1;
+            take(draw.map_or(Chosen::Logits(row), |draw| Chosen::Token(drawn(row, draw))));
+        }
+        Ok(())
+    }
+
+    fn lend(&mut self, page: u32) -> Result<(), BodyError> {
+        Model::lend(&mut self.host, page)
+    }
+
+    fn take_back(&mut self, page: u32) -> Result<(), BodyError> {
+        Model::take_back(&mut self.host, page)
+    }
+}
+
+/// What a device draws, in the plainest way.
+fn drawn(logits: &[f32], draw: Draw) -> u32 {
+    let mut ids: Vec<u32> = (0..logits.len() as u32).collect();
+    let of = |id: &u32| logits[*id as usize];
+    ids.sort_by(|a, b| of(b).total_cmp(&of(a)).then(a.cmp(b)));
+    let most = of(&ids[0]);
+    if draw.temperature == 0.0 {
+        return ids[0];
+    }
+    if draw.top_k > 0 {
+        ids.truncate(draw.top_k as usize);
+    }
+    let weight = |id: &u32| (f64::from(of(id) - most) / f64::from(draw.temperature)).exp();
+    let total: f64 = ids.iter().map(weight).sum();
+    let (mut kept, mut sum) = (0, 0.0);
+    for id in &ids {
+        if kept > 0 && weight(id) < f64::from(draw.min_p) {
+            break;
+        }
+        (kept, sum) = (kept + 1, sum + weight(id));
+        if sum >= f64::from(draw.top_p) * total {
+            break;
+        }
+    }
+    ids.truncate(kept);
+    ids.sort_unstable();
+    let mut left = draw.unit * sum;
+    let found = ids.iter().find(|id| {
+        left -= weight(id);
+        left < 0.0
+    });
+    *found.unwrap_or(&ids[kept - 1])
+}
+
+/// All ways of choosing; the last two need the logits.
+fn choices(number: u32) -> Sampling {
+    let warm = Sampling { temperature: 0.9, seed: u64::from(number), ..Sampling::default() };
+    match number % 7 {
+        0 => Sampling::default(),
+        1 => warm,
+        2 => Sampling { top_k: 7, ..warm },
+        3 => Sampling { top_p: 0.8, ..warm },
+        4 => Sampling { top_k: 40, top_p: 0.9, min_p: 0.05, ..warm },
+        5 => Sampling { presence_penalty: 0.5, ..warm },
+        _ => Sampling { logprobs: Some(2), ..warm },
+    }
+}
+
+#[test]
+fn a_model_that_draws_itself_gives_the_tokens_of_one_that_does_not() {
+    let drawn = Arc::new(Mutex::new([0; 2]));
+    let kept = Arc::clone(&drawn);
+    // Some requests are retracted on the way: what they drew stays drawn.
+    let log = served_by(
+        |host| Device { host, steps: u64::MAX, drawn: kept },
+        16,
+        &[],
+        |engine| {
+            let ask = |number| Submission {
+                sampling: choices(number),
+                ..Submission::greedy(prompt(number), 20)
+            };
+            let asked: Vec<_> =
+                (0..14).map(|number| (number, answer(engine, ask(number)))).collect();
+            for (number, answer) in asked {
+                let (tokens, ..) = answer();
+                assert_eq!(tokens, alone(choices(number), &prompt(number), 20), "request {number}");
+            }
+        },
+    );
+    assert!(kinds(&log, "retracted") > 0);
+    let [drawn, logits] = *drawn.lock().unwrap();
+    assert!(drawn > 100 && logits > 30, "{drawn} drawn there, {logits} here");
+    decided_again(&log);
+}
+
+#[test]
+fn a_device_that_is_lost_ends_everybodys_answer() {
+    let scratch = Scratch::new();
+    let mut checkpoint = checkpoint(&scratch);
+    let host = model(&mut checkpoint, 60);
+    let (engine, end) = channel(EngineInfo::default());
+    let mut loaded = Loaded {
+        model: Device { host, steps: 8, drawn: Arc::default() },
+        tokenizer: Arc::new(checkpoint.tokenizer),
+        eos: checkpoint.eos,
+        settings: settings(60),
+        pressure: None,
+    };
+    let submission = Submission { eos: EosRule::Ignored, ..Submission::greedy(prompt(1), 40) };
+    let tickets: Vec<_> = (0..3).map(|_| engine.submit(submission.clone())).collect();
+    let (sink, watcher) =
+        (&mut Recorder::new(Vec::new(), &live::header(&[])).unwrap(), &mut Watchers::default());
+    let error = run(&end, &mut loaded, sink, watcher).unwrap_err().to_string();
+    assert!(error.contains("device 0 is lost: CUDA_ERROR_LAUNCH_FAILED"), "{error}");
+    assert_eq!(engine.status().phase, Phase::Failed(error.clone()));
+    for mut ticket in tickets {
+        let last = loop {
+            match ticket.next_blocking() {
+                Some(Event::Token(_)) => {}
+                other => break other,
+            }
+        };
+        assert!(matches!(last, Some(Event::Refused(refusal))
+            if refusal.code == "engine_gone" && refusal.message == error));
+    }
 }

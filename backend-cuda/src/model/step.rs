@@ -8,7 +8,7 @@ use super::{
     pages::PageError,
     room::DeviceRoom,
 };
-use crate::device::Failure;
+use crate::device::{Failure, Region};
 use plimsoll_core::{
     policy::plimsoll::device::{DevicePart, DevicePlan},
     tape::own::{Bounds, DecoderShape, Draw, Sequence},
@@ -239,6 +239,12 @@ impl CudaModel {
     #[must_use]
     pub const fn lent(&self) -> usize {
         self.machine.pages.lent()
+    }
+
+    /// Whether pages can be lent: whether the devices give back parts of what they have mapped.
+    #[must_use]
+    pub fn lends(&self) -> bool {
+        self.machine.ranks.iter().all(|rank| matches!(rank.pool, Region::Elastic(_)))
     }
 
     /// Reads what is free on the devices, from any thread.

@@ -173,8 +173,8 @@ pub fn child(test: &str, part: &str, folder: &Path, settings: &[(&str, &str)]) -
     Ended { text, report: counts(&report) }
 }
 
-/// `{"a":1,"b":2}`.
-fn counts(report: &str) -> BTreeMap<String, i64> {
+/// A driver's report, `{"a":1,"b":2}`, by name.
+pub fn counts(report: &str) -> BTreeMap<String, i64> {
     let pairs = report.trim().trim_matches(['{', '}']).split(',');
     let pair = |pair: &str| {
         let (name, value) = pair.split_once(':')?;
@@ -209,8 +209,14 @@ impl Ended {
     #[track_caller]
     pub fn nothing_leaked(&self) {
         assert!(!self.report.is_empty(), "no report: {}", self.text);
-        for owed in OWED {
-            assert_eq!(self.report[owed], 0, "{owed} leaked: {:?}\n{}", self.report, self.text);
-        }
+        nothing_owed(&self.report);
+    }
+}
+
+/// Fails when a report names anything that was not given back.
+#[track_caller]
+pub fn nothing_owed(report: &BTreeMap<String, i64>) {
+    for owed in OWED {
+        assert_eq!(report[owed], 0, "{owed} leaked: {report:?}");
     }
 }

@@ -1,6 +1,7 @@
 //! From logits to a token: penalties, temperature, top-k, top-p, min-p, and one draw from the request's
 //! own stream. The same request gives the same tokens, whatever runs beside it.
 
+use plimsoll_core::tape::own::Draw;
 use rand_chacha::{
     ChaCha8Rng,
     rand_core::{Rng, SeedableRng},
@@ -66,6 +67,13 @@ pub struct SamplingError {
 }
 
 impl Sampling {
+    /// Whether earlier tokens change the logits.
+    fn penalises(&self) -> bool {
+        self.repetition_penalty != 1.0
+            || self.presence_penalty != 0.0
+            || self.frequency_penalty != 0.0
+    }
+
     /// Checks the ranges: those of the `OpenAI` interface and of SGLang.
     ///
     /// # Errors
@@ -158,14 +166,23 @@ impl Sampler {
         Ok(Self { options, stream, arch: Level::new(), prompt, counts, seen, penalised, choice })
     }
 
+    /// The draw of the next token, for who has the logits: with the same logits it gives the token that
+    /// [`Sampler::next`] would give, and as that it takes one number of the stream, none at temperature 0.
+    /// `None`, and nothing is taken, where penalties or logprobs are asked for: these need the logits here.
+    pub fn draw_elsewhere(&mut self) -> Option<Draw> {
+        let Sampling { temperature, top_k, top_p, min_p, logprobs, .. } = self.options;
+        if logprobs.is_some() || self.options.penalises() {
+            return None;
+        }
+        let unit = if temperature == 0.0 { 0.0 } else { self.unit() };
+        Some(Draw { temperature, top_k, top_p, min_p, unit })
+    }
+
     /// Chooses the next token, which counts as output from then on.
     pub fn next(&mut self, logits: &[f32]) -> Sampled {
         let options = self.options;
-        let penalties = options.repetition_penalty != 1.0
-            || options.presence_penalty != 0.0
-            || options.frequency_penalty != 0.0;
         let mut penalised = std::mem::take(&mut self.penalised);
-        let adjusted = if penalties {
+        let adjusted = if options.penalises() {
             self.penalise(logits, &mut penalised);
             &penalised
         } else {

@@ -12,7 +12,7 @@ pub use drive::{Driven, Ending};
 use crate::{
     args::Format,
     commands::{
-        serve::{options::ModelArgs, record::Log},
+        serve::{dead, options::ModelArgs, record::Log},
         watch::{
             self,
             client::{Client, Place},
@@ -36,7 +36,7 @@ use plimsoll_core::{
 use plimsoll_replay::wire::Closing;
 use plimsoll_server::{
     engine::Totals,
-    start::{Life, LifeError, Running, plan},
+    start::{Life, Running, plan},
 };
 use remote::Remote;
 use std::future::Future;
@@ -155,8 +155,7 @@ fn in_process(
     let planned = plan(model.ask()?).map_err(Failure::input)?;
     let log = Log::begin(args.record.as_deref(), &planned)?;
     let metrics = Metrics::new(planned.settings.page_size, Slo::default());
-    let pressure = planned.pressure();
-    let running = planned.start(pressure, log, metrics).map_err(Failure::input)?;
+    let running = planned.start(log, metrics).map_err(Failure::no_device)?;
     if !running.wait_ready() {
         let (result, log, _) = over(running)?;
         log.end(Closing::Interrupted, output);
@@ -191,14 +190,6 @@ fn in_process(
 
 fn over(running: Running<Log, Metrics>) -> Result<Life<Log, Metrics>, Failure> {
     running.end().ok_or_else(|| Failure::no_device("the engine's thread ended in a panic"))
-}
-
-/// An engine that did not become ready: files that are wrong, or a machine that does not hold what was planned.
-fn dead(error: LifeError) -> Failure {
-    match error {
-        LifeError::Load(error) => Failure::input(error),
-        LifeError::Engine(error) => Failure::no_device(error),
-    }
 }
 
 /// The load on a server.

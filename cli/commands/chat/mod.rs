@@ -4,6 +4,7 @@ mod lines;
 pub mod options;
 
 use crate::{
+    commands::serve::dead,
     exit::{self, Failure},
     host::Stop,
     interrupt,
@@ -21,7 +22,7 @@ use plimsoll_core::{
 use plimsoll_server::{
     engine::{Ended, Event, Phase, Submission},
     http::today,
-    start::{LifeError, Running, plan},
+    start::{Running, plan},
 };
 use serde_json::{Value, json};
 use std::time::Instant;
@@ -37,16 +38,14 @@ impl DecisionSink for NoLog {
 pub fn chat(args: &ChatArgs, output: &Output) -> Result<u8, Failure> {
     let mut ask = args.model.ask()?;
     // One talks at a time: more would take pool and arena for nobody.
-    ask.max_running_requests = 1;
+    ask.max_running_requests = Some(1);
     let planned = plan(ask).map_err(Failure::input)?;
     // There is nothing to close: the first Ctrl-C ends it.
     interrupt::exit_at_once(output);
-    let pressure = planned.pressure();
-    let running = planned.start(pressure, NoLog, Unwatched).map_err(Failure::input)?;
+    let running = planned.start(NoLog, Unwatched).map_err(Failure::no_device)?;
     if !running.wait_ready() {
         return Err(match running.end() {
-            Some((Err(LifeError::Load(error)), ..)) => Failure::input(error),
-            Some((Err(LifeError::Engine(error)), ..)) => Failure::no_device(error),
+            Some((Err(error), ..)) => dead(error),
             _ => Failure::no_device("the engine ended before it was ready"),
         });
     }

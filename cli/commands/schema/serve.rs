@@ -1,18 +1,22 @@
 //! The schema of the plan that `serve` prints.
 
-use super::{list_of, object, text, whole};
+use super::{list_of, object, or_null, text, whole};
 use serde_json::{Value, json};
 
 pub(super) fn serve() -> Value {
     let row = object(json!({
+        "device": text(),
         "account": text(),
         "size_bytes": whole(),
+        "planned_bytes": whole(),
+        "measured_bytes": or_null(whole()),
         "tag": { "enum": ["measured", "computed", "calibrated", "assumed"] },
         "rule": text(),
     }));
     object(json!({
         "schema": { "const": "plimsoll.serve/1" },
         "model": text(),
+        "device": text(),
         "limit_bytes": whole(),
         "limit_from": text(),
         "memory": list_of(row),

@@ -1,5 +1,6 @@
 //! `serve`: a model over HTTP, on memory that is planned before the first request.
 
+mod device;
 mod ledger;
 pub mod options;
 pub mod record;
@@ -16,7 +17,7 @@ use plimsoll_server::{
     engine::Totals,
     http::{ApiKey, Drained, Front, FrontOptions},
     listen,
-    start::{Life, plan},
+    start::{Life, LifeError, plan},
 };
 use record::Log;
 use std::net::TcpListener;
@@ -43,9 +44,7 @@ pub fn serve(args: &ServeArgs, format: Format, output: &Output) -> Result<u8, Fa
         ))
     })?;
     let log = Log::begin(args.record.as_deref(), &planned)?;
-    let lend = planned.pressure();
-    let running =
-        planned.start(lend, log, Unwatched).map_err(|error| Failure::input(error.to_string()))?;
+    let running = planned.start(log, Unwatched).map_err(Failure::no_device)?;
     let address =
         listener.local_addr().map_or_else(|_| format!("{host}:{port}"), |a| a.to_string());
     let front = Front {
@@ -103,8 +102,14 @@ fn ended(
             output.note(&summary(&totals));
             Ok(if kept { exit::OK } else { exit::FAILED })
         }
-        Err(error) => Err(Failure::no_device(error.to_string())),
+        Err(error) => Err(dead(error)),
     }
+}
+
+/// An engine that ended before its time: files that are wrong or a machine that does not hold what was planned, or
+/// one that died.
+pub fn dead(error: LifeError) -> Failure {
+    if error.is_of_input() { Failure::input(error) } else { Failure::no_device(error) }
 }
 
 fn summary(totals: &Totals) -> String {

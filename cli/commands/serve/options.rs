@@ -1,11 +1,9 @@
 //! The flags of `serve`, and those of a model's start that other verbs take too. Spelled as SGLang spells them.
 
+use super::device::{Device, Dtype, device};
 use crate::{args::parse_bytes, exit::Failure};
 use clap::{Args, ValueEnum};
-use plimsoll_core::{
-    engine::live::LiveSettings, policy::plimsoll::KvFormat, sched::sglang::QueuePolicy,
-    units::Bytes,
-};
+use plimsoll_core::{engine::live::LiveSettings, sched::sglang::QueuePolicy, units::Bytes};
 use plimsoll_server::start::Ask;
 use std::{
     net::IpAddr,
@@ -18,6 +16,7 @@ pub const EXAMPLES: &str = "Examples:
   plimsoll serve --model-path SmolLM2-135M-Instruct.Q4_1.gguf
   plimsoll serve --model-path ./Qwen2.5-0.5B-Instruct --memory-limit 4GiB --max-running-requests 32
   plimsoll serve --model-path model.gguf --memory-limit 600MiB --plan-only
+  plimsoll serve --model-path ./Llama-3.1-8B-Instruct --device cuda --strict-memory
   plimsoll serve --model-path model.gguf --record night.log, then: plimsoll replay night.log
 
 All memory is planned before the first request, printed, and proven by the largest prefill and the largest
@@ -43,6 +42,8 @@ pub enum Precision {
 /// How keys and values are kept.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KvDtype {
+    /// float32 on the host, the type of the arithmetic on a CUDA device.
+    Auto,
     /// float32.
     Float32,
     /// float16.
@@ -64,27 +65,33 @@ pub struct ModelArgs {
     /// Name under which the model is served. Default: the last part of its path.
     #[arg(long, value_name = "NAME")]
     pub served_model_name: Option<String>,
-    /// All that the process may hold. Default: what the machine and its control group have available now.
+    /// Where it computes: `host`, `cuda`, `cuda:N`, or `cuda:N,M` with a rank on each.
+    #[arg(long, value_name = "DEVICE", default_value = "host", value_parser = device)]
+    pub device: Device,
+    /// Ranks of tensor parallelism, a CUDA device each. Default: as many as --device names.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub tp_size: Option<u32>,
+    /// On the host: all that the process may hold. Default: what the machine and its control group have available now.
     #[arg(long, value_name = "AMOUNT", value_parser = parse_bytes)]
     pub memory_limit: Option<Bytes>,
-    /// Kept free of what the machine has available.
+    /// Kept free of what the machine, or the device, has available.
     #[arg(long, value_name = "AMOUNT", value_parser = parse_bytes)]
     pub mem_margin: Option<Bytes>,
     /// Longest sequence, prompt and answer. Default: the model's own, at most 8192.
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u64).range(16..=(1 << 24)))]
     pub context_length: Option<u64>,
-    /// Requests that run at once.
-    #[arg(long, value_name = "N", default_value = "16", value_parser = clap::value_parser!(u64).range(1..=4096))]
-    pub max_running_requests: u64,
+    /// Requests that run at once. Default: 16 on the host, 64 on a CUDA device.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=4096))]
+    pub max_running_requests: Option<u64>,
     /// Requests that may wait; more are answered with 429. Default: any number.
     #[arg(long, value_name = "N")]
     pub max_queued_requests: Option<u64>,
-    /// Token slots of the KV pool. Default: what memory allows and the running requests can use.
+    /// Token slots of the KV pool. Default: what memory allows, on the host only what the running requests can use.
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u64).range(1..=(1 << 32)))]
     pub max_total_tokens: Option<u64>,
-    /// Tokens of a prefill pass; longer prompts are cut there.
-    #[arg(long, value_name = "TOKENS", default_value = "512", value_parser = clap::value_parser!(u64).range(1..=(1 << 20)))]
-    pub chunked_prefill_size: u64,
+    /// Tokens of a prefill pass; longer prompts are cut there. Default: 512 on the host, 2048 on a CUDA device.
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u64).range(1..=(1 << 20)))]
+    pub chunked_prefill_size: Option<u64>,
     /// Token slots of a page of the pool: the unit of prefix reuse and of lending.
     #[arg(long, value_name = "TOKENS", default_value = "16", value_parser = clap::value_parser!(u64).range(1..=4096))]
     pub page_size: u64,
@@ -101,15 +108,28 @@ pub struct ModelArgs {
     #[arg(long)]
     pub disable_radix_cache: bool,
     /// How keys and values are kept.
-    #[arg(long, value_enum, default_value = "float32")]
+    #[arg(long, value_enum, default_value = "auto")]
     pub kv_cache_dtype: KvDtype,
-    /// How weights are kept and multiplied. Weights that are not quantised are as with float32 in both.
-    #[arg(long, value_enum, default_value = "int8")]
-    pub precision: Precision,
-    /// Threads of the model. Default: one a core.
+    /// On the host: how weights are kept and multiplied. Weights that are not quantised are as with float32 in both.
+    /// Default: int8.
+    #[arg(long, value_enum)]
+    pub precision: Option<Precision>,
+    /// On CUDA: the type in which it computes. Default: auto.
+    #[arg(long, value_enum)]
+    pub dtype: Option<Dtype>,
+    /// On CUDA: the largest batch of a decode graph. Default: the requests that run at once.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=4096))]
+    pub cuda_graph_max_bs: Option<u64>,
+    /// On CUDA: launch every kernel by itself.
+    #[arg(long)]
+    pub disable_cuda_graph: bool,
+    /// On CUDA: do not start when the device holds memory that no row of the plan explains.
+    #[arg(long)]
+    pub strict_memory: bool,
+    /// On the host: threads of the model. Default: one a core.
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
-    /// Keep the pool when the machine runs short, instead of lending its pages.
+    /// Keep the pool when the machine, or the device, runs short, instead of lending its pages.
     #[arg(long)]
     pub no_lend: bool,
 }
@@ -142,7 +162,6 @@ impl ModelArgs {
         Ok(Ask {
             path: self.model_path.clone(),
             name: self.served_model_name.clone(),
-            memory_limit: self.memory_limit,
             margin: self.mem_margin,
             context_length: self.context_length,
             max_running_requests: self.max_running_requests,
@@ -154,19 +173,8 @@ impl ModelArgs {
             conservativeness: factor,
             by_priority: self.enable_priority_scheduling,
             prefix_cache: !self.disable_radix_cache,
-            kv: match self.kv_cache_dtype {
-                KvDtype::Float32 => KvFormat::F32,
-                KvDtype::Float16 => KvFormat::F16,
-                KvDtype::Bfloat16 => KvFormat::Bf16,
-                KvDtype::Fp8E4m3 => KvFormat::Fp8E4m3,
-            },
-            keep: match self.precision {
-                Precision::AsStored => plimsoll_backend_host::model::Keep::AsStored,
-                Precision::F32 => plimsoll_backend_host::model::Keep::F32,
-                Precision::Bf16 => plimsoll_backend_host::model::Keep::Bf16,
-                Precision::Int8 => plimsoll_backend_host::model::Keep::Int8,
-            },
-            threads: self.threads,
+            kv: self.kv(),
+            on: self.on()?,
             lend: !self.no_lend,
             now: unix_seconds(),
         })

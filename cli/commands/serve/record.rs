@@ -1,10 +1,7 @@
 //! The recording of an engine, where one is asked for.
 
 use crate::{exit::Failure, output::Output};
-use plimsoll_core::{
-    decision::{DecisionSink, Record},
-    policy::plimsoll::PlanRow,
-};
+use plimsoll_core::decision::{DecisionSink, Record};
 use plimsoll_replay::{
     live::{self, PlannedRow, Recorder},
     record::FieldValue,
@@ -39,18 +36,22 @@ impl Log {
             Failure::input(format!("cannot write {}: {error}", path.display()))
         };
         let file = File::create(path).map_err(|error| wrong(&error))?;
+        let backend = planned.device().split(':').next().unwrap_or_default();
         let about = [
             ("version", FieldValue::from(env!("CARGO_PKG_VERSION").to_owned())),
-            ("backend", FieldValue::from("host".to_owned())),
+            ("backend", FieldValue::from(backend.to_owned())),
+            ("device", FieldValue::from(planned.device().to_owned())),
             ("model", FieldValue::from(planned.name().to_owned())),
         ];
         let recorder = Recorder::new(file, &live::header(&about));
         let mut recorder = recorder.map_err(|error| wrong(&error))?;
-        let row = |row: &PlanRow| PlannedRow {
-            account: row.part.account().name().to_owned(),
-            bytes: row.bytes,
-        };
-        let rows: Vec<PlannedRow> = planned.memory.plan.rows.iter().map(row).collect();
+        // Ranks hold the same pages: the first one's memory stands for all.
+        let memory = planned.memory.memories.first();
+        let rows = memory
+            .into_iter()
+            .flat_map(|memory| &memory.rows)
+            .map(|row| PlannedRow { account: row.account.name().to_owned(), bytes: row.bytes() });
+        let rows: Vec<PlannedRow> = rows.collect();
         live::begin(&planned.settings, &rows, &mut recorder);
         Ok(Self(Some((path.to_owned(), recorder))))
     }

@@ -5,7 +5,10 @@ use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
 
 use plimsoll_backend_host::model::{Sampled, Sampler, SamplingError};
 use plimsoll_checkpoint::{StopStrings, TextStream, Tokenizer};
-use plimsoll_core::sched::{EosRule, Finish, Made, RequestId};
+use plimsoll_core::{
+    sched::{EosRule, Finish, Made, RequestId},
+    tape::own::Draw,
+};
 
 use super::handle::{Ended, Event, Events, Matched, Piece, Refusal, Submission, TokenUse};
 
@@ -72,11 +75,28 @@ impl Desk {
         Ok(())
     }
 
-    /// Chooses the next token of a request and tells it.
+    /// Chooses the next token of a request from its logits and tells it.
     pub(super) fn choose(&self, request: RequestId, logits: &[f32]) -> Made {
+        self.made(request, |sampler| sampler.next(logits))
+    }
+
+    /// The draw by which a model chooses the next token of a request. `None`: its choice needs the logits.
+    pub(super) fn draw(&self, request: RequestId) -> Option<Draw> {
+        match self.asked.borrow_mut().get_mut(&request) {
+            Some(asked) => asked.sampler.draw_elsewhere(),
+            None => Some(Draw::GREEDY),
+        }
+    }
+
+    /// Takes the token that a model chose by [`Desk::draw`] and tells it.
+    pub(super) fn drawn(&self, request: RequestId, token: u32) -> Made {
+        self.made(request, |_| Sampled { token, logprob: None, top: Vec::new() })
+    }
+
+    fn made(&self, request: RequestId, next: impl FnOnce(&mut Sampler) -> Sampled) -> Made {
         match self.asked.borrow_mut().get_mut(&request) {
             Some(asked) => {
-                let sampled = asked.sampler.next(logits);
+                let sampled = next(&mut asked.sampler);
                 let token = sampled.token;
                 let ends = asked.made(sampled, &self.tokenizer, &self.eos);
                 Made { request, token, ends }

@@ -1,32 +1,51 @@
-//! The host's model under the engine's loop.
+//! A model under the engine's loop.
 
 use std::time::Instant;
 
-use plimsoll_backend_host::model::{HostModel, Outputs, Sequence};
 use plimsoll_core::{
     engine::live::{Body, BodyError, LiveRow},
     kv::Runs,
     sched::Made,
+    tape::own::{Draw, Outputs, Sequence},
     units::Nanos,
 };
 
-use super::asked::Desk;
+use super::{
+    asked::Desk,
+    model::{Chosen, Model},
+};
 
 /// A model, its clock, and who wants its tokens.
-pub(super) struct HostBody<'a> {
-    model: &'a mut HostModel,
+pub(super) struct ModelBody<'a> {
+    model: &'a mut dyn Model,
     desk: &'a Desk,
     ready: Instant,
     page_size: u64,
-    /// Token ids and pages of the rows, one after the other; their room is kept.
+    /// Token ids, pages and draws of the rows, one after the other; their room is kept.
     tokens: Vec<u32>,
     tables: Vec<u32>,
+    draws: Vec<Option<Draw>>,
 }
 
-impl<'a> HostBody<'a> {
-    pub(super) fn new(model: &'a mut HostModel, desk: &'a Desk, page_size: u64) -> Self {
-        let (tokens, tables) = (Vec::new(), Vec::new());
-        Self { model, desk, ready: Instant::now(), page_size, tokens, tables }
+impl<'a> ModelBody<'a> {
+    pub(super) fn new(model: &'a mut dyn Model, desk: &'a Desk, page_size: u64) -> Self {
+        let (tokens, tables, draws) = (Vec::new(), Vec::new(), Vec::new());
+        Self { model, desk, ready: Instant::now(), page_size, tokens, tables, draws }
+    }
+
+    /// Lays out what the rows bring to a step.
+    fn lay_out(&mut self, rows: &[LiveRow<'_>]) {
+        self.tokens.clear();
+        self.tables.clear();
+        self.draws.clear();
+        let draws = self.model.draws();
+        for row in rows {
+            add_tokens(row, &mut self.tokens);
+            add_pages(row.slots, self.page_size, &mut self.tables);
+            if row.samples {
+                self.draws.push(if draws { self.desk.draw(row.request) } else { None });
+            }
+        }
     }
 }
 
@@ -52,18 +71,13 @@ fn add_pages(slots: &Runs, page: u64, table: &mut Vec<u32>) {
     }
 }
 
-impl Body for HostBody<'_> {
+impl Body for ModelBody<'_> {
     fn now(&mut self) -> Nanos {
         Nanos(u64::try_from(self.ready.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
     fn step(&mut self, rows: &[LiveRow<'_>], made: &mut Vec<Made>) -> Result<(), BodyError> {
-        self.tokens.clear();
-        self.tables.clear();
-        for row in rows {
-            add_tokens(row, &mut self.tokens);
-            add_pages(row.slots, self.page_size, &mut self.tables);
-        }
+        self.lay_out(rows);
         let (mut tokens, mut tables) = (self.tokens.as_slice(), self.tables.as_slice());
         let sequences = rows.iter().map(|row| {
             let pages = row.slots.len().div_ceil(self.page_size) as usize;
@@ -74,31 +88,33 @@ impl Body for HostBody<'_> {
             Sequence { tokens: mine, table, before: row.prefix as usize, outputs }
         });
         let sequences: Vec<Sequence<'_>> = sequences.collect();
-        let logits =
-            self.model.step(&sequences).map_err(|error| BodyError::Failed(error.to_string()))?;
-        let sampled = rows.iter().filter(|row| row.samples);
-        made.extend(sampled.zip(logits.rows()).map(|(row, l)| self.desk.choose(row.request, l)));
-        Ok(())
+        let mut sampled = rows.iter().filter(|row| row.samples).map(|row| row.request);
+        let desk = self.desk;
+        self.model.step(&sequences, &self.draws, &mut |chosen| {
+            let Some(request) = sampled.next() else { return };
+            made.push(match chosen {
+                Chosen::Token(token) => desk.drawn(request, token),
+                Chosen::Logits(logits) => desk.choose(request, logits),
+            });
+        })?;
+        match sampled.count() {
+            0 => Ok(()),
+            missing => Err(BodyError::Failed(format!("{missing} rows of a step came to nothing"))),
+        }
     }
 
     fn lend(&mut self, pages: &Runs) -> Result<(), BodyError> {
-        for page in pages.values() {
-            let number = page.saturating_sub(1) as u32;
-            self.model.lend(number).map_err(|error| BodyError::Failed(error.to_string()))?;
-        }
-        Ok(())
+        pages.values().try_for_each(|page| self.model.lend(page.saturating_sub(1) as u32))
     }
 
     fn take_back(&mut self, pages: &Runs) -> Result<(), BodyError> {
         for (done, page) in pages.values().enumerate() {
-            let taken = self.model.take_back(page.saturating_sub(1) as u32);
-            if let Err(error) = taken {
+            if let Err(error) = self.model.take_back(page.saturating_sub(1) as u32) {
                 // All or nothing: what was taken goes again.
                 for page in pages.values().take(done) {
-                    let number = page.saturating_sub(1) as u32;
-                    self.model.lend(number).map_err(|e| BodyError::Failed(e.to_string()))?;
+                    self.model.lend(page.saturating_sub(1) as u32)?;
                 }
-                return Err(BodyError::NoMemory(error.to_string()));
+                return Err(error);
             }
         }
         Ok(())

@@ -3,6 +3,7 @@
 mod asked;
 mod body;
 mod handle;
+mod model;
 mod run;
 mod status;
 
@@ -10,5 +11,6 @@ pub use handle::{
     Command, Ended, Engine, EngineEnd, Event, Events, Matched, NobodyListens, Piece, Refusal,
     Submission, Ticket, TokenUse, channel,
 };
+pub use model::{Chosen, Model};
 pub use run::{EngineError, Loaded, Pressure, run};
 pub use status::{EngineInfo, MemoryRow, Phase, Status, Totals};

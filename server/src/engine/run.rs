@@ -5,22 +5,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-use plimsoll_backend_host::model::{HostModel, Outputs, Sequence, StepError};
 use plimsoll_checkpoint::Tokenizer;
 use plimsoll_core::{
     decision::{DecisionSink, Digest, Field},
     engine::{
-        live::{Around, Did, Live, LiveError, LiveSettings},
+        live::{Around, BodyError, Did, Live, LiveError, LiveSettings},
         serving::{Arrival, PassSeen, QuietRun, Sampling as Demand, SamplingChoice, Watcher},
     },
     sched::{Decision, Finish, Mode, NewRequest, RequestId, sglang::ConfigError},
+    tape::own::{Draw, Outputs, Sequence},
     units::Nanos,
 };
 
 use super::{
     asked::Desk,
-    body::HostBody,
+    body::ModelBody,
     handle::{Command, EngineEnd, Event, Events, Refusal, Submission},
+    model::Model,
     status::{Phase, Totals},
 };
 
@@ -39,9 +40,9 @@ pub trait Pressure: Send {
 }
 
 /// An engine that is loaded.
-pub struct Loaded {
+pub struct Loaded<M> {
     /// The model with its pool.
-    pub model: HostModel,
+    pub model: M,
     /// Its tokenizer.
     pub tokenizer: Arc<Tokenizer>,
     /// Ids that end a text.
@@ -61,7 +62,7 @@ pub enum EngineError {
         /// Which.
         what: &'static str,
         /// Why.
-        error: StepError,
+        error: BodyError,
     },
     /// Settings that no scheduler can be made from.
     #[error(transparent)]
@@ -77,14 +78,14 @@ pub enum EngineError {
 /// # Errors
 ///
 /// [`EngineError`]; everybody who waits has heard of it.
-pub fn run(
+pub fn run<M: Model>(
     end: &EngineEnd,
-    loaded: &mut Loaded,
+    loaded: &mut Loaded<M>,
     sink: &mut dyn DecisionSink,
     watcher: &mut dyn Watcher,
 ) -> Result<Totals, EngineError> {
     end.enter(Phase::Proving);
-    let result = prove(loaded).and_then(|()| {
+    let result = prove(&mut loaded.model, &loaded.settings).and_then(|()| {
         let mut live = Live::new(loaded.settings.config())?;
         end.enter(Phase::Ready);
         serve(end, loaded, &mut live, sink, watcher)
@@ -97,16 +98,27 @@ pub fn run(
 }
 
 /// Runs the largest prefill and the largest decode that the scheduler may form.
-fn prove(loaded: &mut Loaded) -> Result<(), EngineError> {
-    let config = loaded.settings.config();
+fn prove(model: &mut dyn Model, settings: &LiveSettings) -> Result<(), EngineError> {
+    let config = settings.config();
     let (page, chunk) = (config.page_size, config.chunked_prefill_size.unwrap_or(1));
     let slots = config.pool_tokens / page * page;
     let longest = chunk.min(slots).min(config.context_len);
     let pages: Vec<u32> = (0..longest.div_ceil(page) as u32).collect();
     let tokens = vec![0_u32; longest as usize];
     let prefill = Sequence { tokens: &tokens, table: &pages, before: 0, outputs: Outputs::Last };
-    let fails = |what| move |error| EngineError::Proof { what, error };
-    loaded.model.step(&[prefill]).map_err(fails("largest prefill"))?;
+    let draw = model.draws().then_some(Draw { temperature: 1.0, ..Draw::GREEDY });
+    let mut step = |what, sequences: &[Sequence<'_>]| {
+        let (mut rows, draws) = (0, vec![draw; sequences.len()]);
+        match model.step(sequences, &draws, &mut |_| rows += 1) {
+            Ok(()) if rows == sequences.len() => Ok(()),
+            Ok(()) => {
+                let error = BodyError::Failed(format!("it gave {rows} rows"));
+                Err(EngineError::Proof { what, error })
+            }
+            Err(error) => Err(EngineError::Proof { what, error }),
+        }
+    };
+    step("largest prefill", &[prefill])?;
     let requests = config.max_running_requests.min(slots / page);
     // Each has a page of its own for its new token, behind what the first one's prompt left there.
     let before = page.min(longest) as usize - 1;
@@ -114,8 +126,7 @@ fn prove(loaded: &mut Loaded) -> Result<(), EngineError> {
     let decode =
         tables.iter().map(|table| Sequence { tokens: &[0], table, before, outputs: Outputs::Last });
     let decode: Vec<Sequence<'_>> = decode.collect();
-    loaded.model.step(&decode).map_err(fails("largest decode"))?;
-    Ok(())
+    step("largest decode", &decode)
 }
 
 /// Hears what is decided, for those who asked and for the status.
@@ -191,16 +202,16 @@ struct Thread<'a> {
     told: Instant,
 }
 
-fn serve(
+fn serve<M: Model>(
     end: &EngineEnd,
-    loaded: &mut Loaded,
+    loaded: &mut Loaded<M>,
     live: &mut Live,
     sink: &mut dyn DecisionSink,
     also: &mut dyn Watcher,
 ) -> Result<Totals, EngineError> {
     let Loaded { model, tokenizer, eos, pressure, .. } = loaded;
     let desk = Desk::new(Arc::clone(tokenizer), eos.clone());
-    let mut body = HostBody::new(model, &desk, live.config().page_size);
+    let mut body = ModelBody::new(model, &desk, live.config().page_size);
     let mut hears = Hears { desk: &desk, totals: Totals::default(), decoded: 0, also };
     let now = Instant::now();
     let mut thread = Thread { end, desk: &desk, draining: false, looked: now, told: now };

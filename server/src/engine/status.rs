@@ -5,6 +5,8 @@ use plimsoll_core::{sched::Usage, units::Bytes};
 /// A row of the memory plan, or what its account really holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemoryRow {
+    /// The device: `cuda:0`; `None` for the host.
+    pub device: Option<String>,
     /// Account: `weights`, `kv_pool`, `arena`, …
     pub name: String,
     /// Bytes.
@@ -32,9 +34,11 @@ pub struct EngineInfo {
     pub max_queued_requests: Option<u64>,
     /// Tokens of a prefill chunk.
     pub chunked_prefill_size: u64,
+    /// Where it computes: `host`, `cuda:0`, `cuda:0,1`.
+    pub device: String,
     /// Kinds of weights, for example `q4_1, float32 arithmetic`.
     pub precision: String,
-    /// The memory plan; the rows add up to the limit.
+    /// The memory plan; the rows of a device, or of the host, add up to its limit.
     pub memory: Vec<MemoryRow>,
 }
 

@@ -17,7 +17,7 @@ use super::{
     metrics::{page, phase_name},
     state::Shared,
 };
-use crate::engine::{Event, Phase, Submission};
+use crate::engine::{Event, MemoryRow, Phase, Submission};
 
 /// How long `/health_generate` waits for a token.
 const TRIAL: Duration = Duration::from_secs(20);
@@ -117,8 +117,12 @@ pub(super) async fn server_info(State(shared): Front) -> Response<Body> {
         row.map(|row| (row.bytes.0 as f64 / f64::from(1 << 30) * 1e4).round() / 1e4)
     };
     let rows = info.memory.iter().map(|row| {
-        let held = now.held.iter().find(|held| held.name == row.name).map(|held| held.bytes.0);
-        json!({"account": row.name, "planned_bytes": row.bytes.0, "held_bytes": held})
+        let same = |held: &&MemoryRow| held.name == row.name && held.device == row.device;
+        let held = now.held.iter().find(same).map(|held| held.bytes.0);
+        let device = row.device.as_deref().unwrap_or("host");
+        json!({
+            "account": row.name, "device": device, "planned_bytes": row.bytes.0, "held_bytes": held,
+        })
     });
     let page = json!({
         "server": "plimsoll",
@@ -126,6 +130,7 @@ pub(super) async fn server_info(State(shared): Front) -> Response<Body> {
         "model_path": info.path,
         "served_model_name": info.model,
         "status": phase_name(&now.phase),
+        "device": info.device,
         "precision": info.precision,
         "context_length": info.context_length,
         "max_total_num_tokens": info.max_total_num_tokens,

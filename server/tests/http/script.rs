@@ -85,7 +85,8 @@ pub(crate) fn tokenizer() -> Tokenizer {
 
 /// What the engine says of itself.
 pub(crate) fn info() -> EngineInfo {
-    let row = |name: &str, bytes| MemoryRow { name: name.to_owned(), bytes: Bytes(bytes) };
+    let row =
+        |name: &str, bytes| MemoryRow { device: None, name: name.to_owned(), bytes: Bytes(bytes) };
     EngineInfo {
         model: "org/tiny".to_owned(),
         path: "/models/tiny".to_owned(),
@@ -96,6 +97,7 @@ pub(crate) fn info() -> EngineInfo {
         max_running_requests: 64,
         max_queued_requests: None,
         chunked_prefill_size: 128,
+        device: "host".to_owned(),
         precision: "float32".to_owned(),
         memory: vec![row("weights", 1 << 30), row("kv_pool", 1 << 29)],
     }

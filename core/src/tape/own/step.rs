@@ -114,3 +114,8 @@ pub struct Draw {
     /// The draw, from 0 to below 1, over what is left in the order of ids; unused at temperature 0.
     pub unit: f64,
 }
+
+impl Draw {
+    /// The highest logit.
+    pub const GREEDY: Self = Self { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0, unit: 0.0 };
+}

@@ -1,7 +1,7 @@
 //! The page of metrics in Prometheus' text form: SGLang's names where it has one for the figure, `plimsoll:`
 //! for the rest.
 
-use std::fmt::Write;
+use std::{fmt::Write, iter};
 
 use super::{Figures, Histogram};
 use crate::{
@@ -215,7 +215,10 @@ fn memory(page: &mut Page, planned: &[MemoryRow], held: &[MemoryRow]) {
     for (name, help, rows) in parts {
         page.head(name, "gauge", help);
         for row in rows {
-            page.line(name, &[("account", &row.name)], row.bytes.0 as f64);
+            let account = ("account", row.name.as_str());
+            let device = row.device.as_deref().map(|device| ("device", device));
+            let labels: Vec<_> = iter::once(account).chain(device).collect();
+            page.line(name, &labels, row.bytes.0 as f64);
         }
     }
 }
