@@ -2,7 +2,8 @@
 //! nothing, and neither do ranks beyond rounding.
 
 use crate::common::{
-    self, Kind, Logits, apart, device, host, logits, options, plain, scenario, shape, start,
+    self, Kind, Logits, apart, device, host, logits, options, plain, random_steps, scenario, shape,
+    start,
 };
 use plimsoll_backend_cuda::model::{Arithmetic, CudaOptions};
 use plimsoll_backend_host::model::{HostModel, KvFormat};
@@ -135,6 +136,25 @@ fn timed() {
     near("timed", &on_device(&shape, &options, Encoding::Bf16), &theirs, BF16);
 }
 
+/// Steps as a server forms them, on one rank with graphs and on two without.
+fn random() {
+    let kind = Kind { qk_norm: true, window: Some(40), ..Kind::default() };
+    let shape = shape((4, 2, 32), kind);
+    for (page, seed) in [(16, 1), (5, 2)] {
+        let mut theirs = host(&shape, (page, KvFormat::Bf16), Encoding::Bf16);
+        let theirs = random_steps((page, seed, 25), |sequences| {
+            theirs.step(sequences).unwrap().rows().map(<[f32]>::to_vec).collect()
+        });
+        for devices in [vec![0], vec![0, 1]] {
+            let name = format!("pages of {page} on {} ranks, {} rows", devices.len(), theirs.len());
+            let options = CudaOptions { devices, ..options(page) };
+            let mut ours = device(&shape, &options, Encoding::Bf16).unwrap();
+            let ours = random_steps((page, seed, 25), |sequences| logits(&mut ours, sequences));
+            near(&name, &ours, &theirs, BF16);
+        }
+    }
+}
+
 /// Not a case of its own: what the others start.
 #[test]
 fn child() {
@@ -146,6 +166,7 @@ fn child() {
         Some("graphs") => graphs(),
         Some("ranks") => ranks(),
         Some("timed") => timed(),
+        Some("random") => random(),
         Some(other) => panic!("no part {other}"),
     }
 }
@@ -181,6 +202,11 @@ fn graphs_change_nothing() {
 #[test]
 fn timed_products_agree_with_the_host() {
     passes("timed", &[]);
+}
+
+#[test]
+fn random_steps_agree_with_the_host() {
+    passes("random", &[("FAKE_CUDA_DEVICES", "2")]);
 }
 
 #[test]

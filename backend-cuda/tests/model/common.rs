@@ -237,6 +237,59 @@ pub(crate) fn scenario(
     all
 }
 
+/// Steps of requests that come, go on in chunks of any length, decode beside each other and go, all of it drawn;
+/// tokens are given, so that all models do the same.
+pub(crate) fn random_steps(
+    (page_tokens, seed, steps): (u64, u64, usize),
+    mut step: impl FnMut(&[Sequence<'_>]) -> Logits,
+) -> Logits {
+    let mut random = Random(seed);
+    let mut below = |most: u64| (random.next() % most) as usize;
+    // Each place has pages of its own for the longest request, in a drawn order.
+    let own = POOL / page_tokens / RUNNING as u64;
+    let mut tables: Vec<Vec<u32>> = (0..RUNNING as u64)
+        .map(|place| (place * own..(place + 1) * own).map(|page| page as u32).collect())
+        .collect();
+    for table in &mut tables {
+        for at in (1..table.len()).rev() {
+            table.swap(at, below(at as u64 + 1));
+        }
+    }
+    let longest = ((own * page_tokens) as usize).min(CONTEXT as usize);
+    let mut before = [0_usize; RUNNING];
+    let mut all = Vec::new();
+    for _ in 0..steps {
+        let (mut left, mut parts) = (CHUNK + RUNNING, Vec::new());
+        let decodes = below(3) == 0;
+        for (place, before) in before.iter_mut().enumerate() {
+            if below(3) == 0 {
+                continue;
+            }
+            let new = if decodes || below(2) == 0 { 1 } else { 1 + below(80) };
+            if *before + new > longest {
+                *before = 0;
+            }
+            if new <= left {
+                let ids: Vec<u32> = (0..new).map(|_| below(203) as u32).collect();
+                let outputs = [Outputs::None, Outputs::Last, Outputs::Last, Outputs::All];
+                parts.push((place, *before, ids, outputs[below(4)]));
+                (*before, left) = (*before + new, left - new);
+            }
+        }
+        let sequences = parts.iter().map(|(place, before, ids, outputs)| Sequence {
+            tokens: ids,
+            table: &tables[*place],
+            before: *before,
+            outputs: *outputs,
+        });
+        let sequences: Vec<Sequence<'_>> = sequences.collect();
+        if !sequences.is_empty() {
+            all.extend(step(&sequences));
+        }
+    }
+    all
+}
+
 /// By how much `ours` is apart from `theirs`: root of squares, relative, over all rows; and the worst row's.
 pub(crate) fn apart(ours: &Logits, theirs: &Logits) -> (f64, f64) {
     assert_eq!(ours.len(), theirs.len());
