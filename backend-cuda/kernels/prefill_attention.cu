@@ -22,40 +22,70 @@ struct Rows {
   }
 };
 
-// Eight elements from a row that does not begin at a multiple of 16 bytes, or of fp8.
-template <class T, class S>
-__device__ __forceinline__ void load_into(T* to, const S* row, int element, int head_dim, bool there, bool whole) {
-  unsigned words[4];
-  const int width = there ? head_dim : 0;
-  if (sizeof(S) == 1) {
-    unsigned raw[2];
-    load_part<8>(raw, row, element, width, whole || !there);
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-      words[2 * i] = widen<T>(raw[i] & 0xffff);
-      words[2 * i + 1] = widen<T>(raw[i] >> 16);
-    }
-  } else {
-    load_part<16>(words, row, element * 2, width * 2, whole || !there);
+// Eight elements of T from a row, into shared memory; zeros beyond its end.
+template <class T, bool WHOLE, class S>
+__device__ __forceinline__ void load_into(T* to, const S* row, int element, int head_dim) {
+  unsigned pairs[4];
+  load_eight<T, WHOLE>(pairs, row, element, head_dim);
+  store16(to, uint4{pairs[0], pairs[1], pairs[2], pairs[3]});
+}
+
+// The parts of a tile that a thread fetches one after the other.
+template <int D>
+struct Share {
+  static constexpr int PARTS = D / 8, COUNT = PREFILL_TOKENS * PARTS / PREFILL_ATTENTION_THREADS;
+  int row, part;
+  __device__ __forceinline__ explicit Share(int i) {
+    const int at = i * PREFILL_ATTENTION_THREADS + threadIdx.x;
+    row = at / PARTS, part = at % PARTS;
   }
-  store16(to, uint4{words[0], words[1], words[2], words[3]});
+};
+
+// fp8 through registers: some parts are under way together.
+template <class T, int D, bool WHOLE>
+__device__ __forceinline__ void fetch_widened(Rows<T, D> to, const fp8* pool, const u64* places, u64 plane, int head_dim) {
+  constexpr int TOGETHER = 4;
+#pragma unroll 1
+  for (int i = 0; i < Share<D>::COUNT; i += TOGETHER) {
+    unsigned pairs[TOGETHER][4];
+#pragma unroll
+    for (int j = 0; j < TOGETHER; j++) {
+      const Share<D> share(i + j);
+      const u64 place = places[share.row];
+      const bool there = place != NOWHERE;
+      load_eight<T, WHOLE>(pairs[j], pool + (there ? place + plane : 0), share.part * 8, there ? head_dim : 0);
+    }
+#pragma unroll
+    for (int j = 0; j < TOGETHER; j++) {
+      const Share<D> share(i + j);
+      store16(to.part(share.row, share.part), uint4{pairs[j][0], pairs[j][1], pairs[j][2], pairs[j][3]});
+    }
+  }
 }
 
 // Keys or values of 64 positions; `places` are the offsets of their keys in the pool.
-template <class T, class S, int D>
-__device__ __forceinline__ void fetch(Rows<T, D> to, const S* pool, const u64* places, u64 plane, int head_dim, bool whole) {
-  constexpr int PARTS = D / 8;
+template <class T, int D>
+__device__ __forceinline__ void fetch(Rows<T, D> to, const fp8* pool, const u64* places, u64 plane, int head_dim, bool whole) {
+  if (whole)
+    fetch_widened<T, D, true>(to, pool, places, plane, head_dim);
+  else
+    fetch_widened<T, D, false>(to, pool, places, plane, head_dim);
+  copies_done();
+}
+
+template <class T, int D>
+__device__ __forceinline__ void fetch(Rows<T, D> to, const T* pool, const u64* places, u64 plane, int head_dim, bool whole) {
   // More copies in one go would cost registers that the products need.
 #pragma unroll(D > 64 ? 2 : 1)
-  for (int i = 0; i < PREFILL_TOKENS * PARTS / PREFILL_ATTENTION_THREADS; i++) {
-    const int at = i * PREFILL_ATTENTION_THREADS + threadIdx.x, row = at / PARTS, part = at % PARTS;
-    const u64 place = places[row];
-    const bool there = place != NOWHERE && part * 8 < head_dim;
-    const S* from = there ? pool + place + plane : pool;
-    if (sizeof(S) == 2 && whole)
-      copy_async(to.part(row, part), from + (there ? part * 8 : 0), there);
+  for (int i = 0; i < Share<D>::COUNT; i++) {
+    const Share<D> share(i);
+    const u64 place = places[share.row];
+    const bool there = place != NOWHERE && share.part * 8 < head_dim;
+    const T* from = there ? pool + place + plane : pool;
+    if (whole)
+      copy_async(to.part(share.row, share.part), from + (there ? share.part * 8 : 0), there);
     else
-      load_into<T, S>(to.part(row, part), from, part * 8, head_dim, there, whole);
+      load_into<T, false>(to.part(share.row, share.part), from, share.part * 8, there ? head_dim : 0);
   }
   copies_done();
 }
@@ -210,7 +240,11 @@ __device__ __forceinline__ void fetch_queries(Rows<T, D> to, const T* queries, u
   for (int at = threadIdx.x; at < PREFILL_TILE_ROWS * PARTS; at += PREFILL_ATTENTION_THREADS) {
     const int row = at / PARTS, part = at % PARTS;
     const bool there = row < rows;
-    load_into<T, T>(to.part(row, part), there ? queries + (u64)row * row_width : queries, part * 8, head_dim, there, whole);
+    const T* from = there ? queries + (u64)row * row_width : queries;
+    if (whole)
+      load_into<T, true>(to.part(row, part), from, part * 8, there ? head_dim : 0);
+    else
+      load_into<T, false>(to.part(row, part), from, part * 8, there ? head_dim : 0);
   }
 }
 
@@ -247,8 +281,8 @@ __device__ __forceinline__ void prefill_attention(T* out, const T* qkv, const in
     for (int step = 0; step < D / 16; step++) query_registers<T>(query[D > 128 ? 0 : step], own, in_width, row, tile.y, step, head_dim);
   }
   __syncthreads();
-  fetch<T, S, D>(keys, seen.paged.pool, places, 0, head_dim, whole);
-  fetch<T, S, D>(values, seen.paged.pool, places, seen.paged.plane, head_dim, whole);
+  fetch<T, D>(keys, seen.paged.pool, places, 0, head_dim, whole);
+  fetch<T, D>(values, seen.paged.pool, places, seen.paged.plane, head_dim, whole);
   for (; at <= seen.highest; at += PREFILL_TOKENS) {
     const int next = at + PREFILL_TOKENS;
     // A warp whose rows see nothing here only takes part in the copies.
@@ -260,7 +294,7 @@ __device__ __forceinline__ void prefill_attention(T* out, const T* qkv, const in
     if (threadIdx.x < PREFILL_TOKENS) places[threadIdx.x] = seen.place(next + threadIdx.x);
     if (used) prefill_scores<T, D>(score, query, queries, row, keys);
     __syncthreads();
-    if (next <= seen.highest) fetch<T, S, D>(keys, seen.paged.pool, places, 0, head_dim, whole);
+    if (next <= seen.highest) fetch<T, D>(keys, seen.paged.pool, places, 0, head_dim, whole);
     else copies_done();
     if (used) {
       const bool masked = next - 1 > first_row || (window > 0 && at <= first_row + 15 - window);
@@ -270,7 +304,7 @@ __device__ __forceinline__ void prefill_attention(T* out, const T* qkv, const in
     __syncthreads();
     if (used) prefill_values<T, D>(run, score, values);
     __syncthreads();
-    if (next <= seen.highest) fetch<T, S, D>(values, seen.paged.pool, places, seen.paged.plane, head_dim, whole);
+    if (next <= seen.highest) fetch<T, D>(values, seen.paged.pool, places, seen.paged.plane, head_dim, whole);
   }
   prefill_write<T, D>(out + tile.x * out_width + (u64)head * head_dim, run, out_width, row, tile.y, head_dim);
 }
@@ -289,7 +323,7 @@ __device__ __forceinline__ void prefill_attention(T* out, const T* qkv, const in
   PREFILL_ATTENTION(T##_d64, T, T, 64, 3)                     \
   PREFILL_ATTENTION(T##_d128, T, T, 128, 2)                   \
   PREFILL_ATTENTION(T##_d256, T, T, 256, 1)                   \
-  PREFILL_ATTENTION(T##_d64_kv8, T, fp8, 64, 3)               \
+  PREFILL_ATTENTION(T##_d64_kv8, T, fp8, 64, 2)               \
   PREFILL_ATTENTION(T##_d128_kv8, T, fp8, 128, 2)             \
   PREFILL_ATTENTION(T##_d256_kv8, T, fp8, 256, 1)
 
