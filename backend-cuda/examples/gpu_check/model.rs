@@ -123,7 +123,7 @@ fn ceilings(size: Size) -> Result<Ceilings, String> {
     let square = (side * side) as usize;
     // Zeros take less power than numbers, and clocks would be higher than in earnest.
     let noise: Vec<u16> =
-        (0..square).map(|i| 0x3c00 | (i * 2_654_435_761 >> 9) as u16 & 0x83ff).collect();
+        (0..square).map(|i| 0x3c00 | ((i * 2_654_435_761) >> 9) as u16 & 0x83ff).collect();
     let (x, w) = (bench.up(&noise)?, bench.up(&noise)?);
     let y = bench.room::<u16>(square)?;
     let product = timed(20, &|| {
