@@ -18,6 +18,7 @@ use std::{
     path::PathBuf,
     process::Command,
     thread,
+    time::Duration,
 };
 
 /// Flags of a small server: what it computes at its start runs on the CPU.
@@ -287,6 +288,54 @@ fn a_small_pool_on_a_device_retracts_and_is_decided_again() {
     let log = fs::read_to_string(&recording).unwrap();
     assert!(log.contains("\"kind\":\"retracted\""), "nothing was retracted");
     let (code, document) = replay(&recording);
+    assert_eq!((code, &document["same_decisions"]), (0, &json!(true)), "{document}");
+}
+
+/// Token slots that a server has lent.
+fn lent(server: &Server) -> u64 {
+    let page = server.ask("GET", "/metrics", "").1;
+    let line = page.lines().find(|line| line.starts_with("plimsoll:lent_tokens{")).unwrap();
+    line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64
+}
+
+/// Waits until `what` holds of the lent slots.
+#[track_caller]
+fn until(server: &Server, what: impl Fn(u64) -> bool) -> u64 {
+    for _ in 0..1000 {
+        let now = lent(server);
+        if what(now) {
+            return now;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    panic!("{} slots are lent", lent(server));
+}
+
+#[test]
+fn pages_go_to_a_neighbour_on_the_device_and_come_back() {
+    let scratch = Scratch::new();
+    let Some(card) = Card::new(&scratch) else { return };
+    let others = scratch.file("others", "0");
+    let recording = scratch.0.join("lent.log").display().to_string();
+    let flags =
+        ["--page-size", "16", "--max-running-requests", "4", "--chunked-prefill-size", "32"];
+    let more = ["--mem-margin", "16MiB", "--port", "0", "--strict-memory", "--record", &recording];
+    let serve = card.command("serve", &model(&scratch), &[&flags[..], &more].concat());
+    let path = others.display().to_string();
+    let settings = [("FAKE_CUDA_TOTAL", "805306368"), ("FAKE_CUDA_FOREIGN_FILE", path.as_str())];
+    let server = Server::of(card.over(serve, &settings));
+    let before = answered(Address(server.port), &prompts()[2], &json!({}));
+    assert_eq!(lent(&server), 0);
+    fs::write(&others, (30 << 20).to_string()).unwrap();
+    // 16 MiB were free; eight more are wanted, and what the neighbour is short of.
+    let most = until(&server, |lent| lent > 0);
+    let during = answered(Address(server.port), &prompts()[2], &json!({}));
+    assert_eq!(during["token_ids"], before["token_ids"]);
+    fs::write(&others, "0").unwrap();
+    until(&server, |lent| lent < most);
+    assert!(server.drain().success());
+    card.nothing_leaked();
+    let (code, document) = replay(recording.as_ref());
     assert_eq!((code, &document["same_decisions"]), (0, &json!(true)), "{document}");
 }
 

@@ -11,6 +11,7 @@
 //   FAKE_CUDA_NAMES          names of the devices, separated by ';' (a MIG slice says "MIG 1g.18gb")
 //   FAKE_CUDA_INTEGRATED 0   FAKE_CUDA_RESERVE 616 MiB      the tool's total beyond FAKE_CUDA_TOTAL
 //   FAKE_CUDA_FOREIGN 0      held by other programs         FAKE_CUDA_CONTEXT 512 MiB
+//   FAKE_CUDA_FOREIGN_FILE path   of a file with a number: held by others too, read at every question
 //   FAKE_CUDA_NODE 16 KiB    cost of one node of a graph    FAKE_CUDA_NVML 1    0: NVML does not start
 //   FAKE_CUDA_INIT 0         code of cuInit                 FAKE_CUDA_VERSION 13000
 //   FAKE_CUDA_MEMORY 0       code of cuMemGetInfo           FAKE_CUDA_VMM 1     0: no virtual memory

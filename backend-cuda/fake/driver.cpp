@@ -58,8 +58,20 @@ bool refused() {
     return driver.requests == s.fail_at || (s.fail_from && driver.requests >= s.fail_from);
 }
 
+// What other programs hold: at the start, and what a test has written meanwhile.
+static size_t foreign() {
+    size_t held = driver.settings.foreign;
+    const char* path = getenv("FAKE_CUDA_FOREIGN_FILE");
+    FILE* file = path ? fopen(path, "r") : nullptr;
+    if (!file) return held;
+    unsigned long long more = 0;
+    if (fscanf(file, "%llu", &more) == 1) held += more;
+    fclose(file);
+    return held;
+}
+
 size_t free_of(int index) {
-    size_t used = driver.devices[index].used + driver.settings.foreign;
+    size_t used = driver.devices[index].used + foreign();
     return used > driver.settings.total ? 0 : driver.settings.total - used;
 }
 

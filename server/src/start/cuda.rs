@@ -1,6 +1,7 @@
 //! A model on NVIDIA devices. Opening one takes and measures everything but the contents of the weights: the plan is
 //! what the devices say.
 
+use plimsoll_backend_cuda::device::Failure;
 use plimsoll_backend_cuda::model::{
     Arithmetic, Chosen as Came, CudaError, CudaModel, CudaOptions, LoadError, OpenedCuda,
     graph_sizes,
@@ -102,10 +103,13 @@ fn as_stored(shape: &DecoderShape, weights: &WeightFiles) -> Arithmetic {
     if half { Arithmetic::F16 } else { Arithmetic::Bf16 }
 }
 
-/// Says what to do where something of the machine is missing.
+/// Says where to look when something of the machine is missing.
 fn refused(error: CudaError) -> PlanError {
+    let missing = matches!(
+        error,
+        CudaError::Open(_) | CudaError::Device { failure: Failure::Missing(_), .. }
+    );
     let text = error.to_string();
-    let missing = matches!(error, CudaError::Open(_) | CudaError::Device { .. });
     if missing && !text.contains("doctor") {
         return PlanError::Device(format!(
             "{text}; `plimsoll doctor --cuda` says what is missing and how to get it"
