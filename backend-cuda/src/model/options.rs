@@ -127,7 +127,22 @@ impl CudaOptions {
             let allowed = format!("{} or fp8_e4m3", self.arithmetic.kv().name());
             return Err(CudaError::KvFormat { given: self.kv.name(), allowed });
         }
+        self.check_widths(shape)?;
         self.check_graphs(limits.outputs.min(running))
+    }
+
+    /// Rows that a product reads begin at multiples of 16 bytes.
+    fn check_widths(&self, shape: &DecoderShape) -> Result<(), CudaError> {
+        let own = shape.of_rank(self.devices.len() as u64)?;
+        let inner = own.layers.iter().map(|layer| ("feed-forward width", layer.intermediate));
+        let widths = [("hidden size", own.hidden), ("width of the query heads", own.q_width())];
+        for (what, value) in widths.into_iter().chain(inner) {
+            if !value.is_multiple_of(8) {
+                let allowed = "a multiple of 8 on each rank".to_owned();
+                return Err(CudaError::Option { what, value, allowed });
+            }
+        }
+        Ok(())
     }
 
     fn check_graphs(&self, largest: u64) -> Result<(), CudaError> {
@@ -232,6 +247,10 @@ mod tests {
         );
         let requests = "requests of a step is 0; allowed: 1 to 32";
         assert_eq!(told(|o| o.settings.max_running_requests = 0), requests);
+        let mut odd = shape();
+        odd.layers[0].intermediate = 36;
+        let error = right.check(&odd).unwrap_err().to_string();
+        assert_eq!(error, "feed-forward width is 36; allowed: a multiple of 8 on each rank");
         let mut wide = shape();
         (wide.head_dim, wide.rope) = (320, vec![1.0; 160]);
         assert!(right.check(&wide).is_err());
