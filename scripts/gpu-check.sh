@@ -2,12 +2,12 @@
 # Checks the CUDA backend on this machine's device: scripts/gpu-check.sh GPU_CHECK [RESULTS.json [PLIMSOLL [MODEL]]]
 #
 # GPU_CHECK is the built example (`cargo build --release --example gpu_check -p plimsoll-backend-cuda`); it needs the
-# driver and cuBLASLt (`plimsoll doctor --cuda` says where to get it), no toolkit and no network. Results go to the
-# second argument, else to $OUT/gpu-check.json, else beside the caller. Needs the card for itself; at most ten minutes.
-# With the binary of plimsoll, the founding scenarios follow, on the simulator and on the card, from the folder
-# `scenarios` here: beside the results, runs.txt says exit codes and whether all was decided alike. With a model too
-# (a folder from the hub or a .gguf file), it is served on the card: a client's requests, a recording that must replay,
-# and a load; served.txt says what came. A compute-sanitizer on the PATH watches a short run.
+# driver and cuBLASLt (`plimsoll doctor --cuda` says where to get it), no toolkit and no network. Needs the card for
+# itself; at most ten minutes. A compute-sanitizer on the PATH watches a short run. With the binary of plimsoll the
+# founding scenarios follow, on the simulator and on the card, from the folder `scenarios` here. With a model too (a
+# folder from the hub or a .gguf file) it is served on the card: a client's question, a load, and a recording that must
+# replay; SERVE_FLAGS are more flags for that server, ANSWER is what its answer must hold.
+# All results are one JSON file: the second argument, else $OUT/gpu-check.json, else beside the caller. Logs stand beside it.
 # Ends with 0 when every check held, 1 when one failed, 3 when there is no device.
 set -uo pipefail
 
@@ -32,67 +32,80 @@ if command -v nvidia-smi >/dev/null; then
 fi
 
 limited() { timeout --kill-after=10 "$@"; }
-failed() { if [ "$code" -eq 0 ]; then code=1; fi; }
+# Subshells cannot change `code`: what fails in them leaves a file.
+failed() { touch "$scratch/failed"; }
 
-limited 240 "$check" "$results"
+limited 240 "$check" "$scratch/checks.json"
 code=$?
 if [ "$code" -ge 124 ]; then
-  echo "gpu-check ran longer than four minutes; $results holds the sections before" >&2
-fi
-if [ "$code" -eq 3 ]; then exit 3; fi
-
-if command -v compute-sanitizer >/dev/null; then
-  limited 60 compute-sanitizer --error-exitcode 9 "$check" --short "$scratch/short.json" >"$beside/sanitizer.txt" 2>&1 || failed
-  tail -1 "$beside/sanitizer.txt"
-else
-  echo "compute-sanitizer is not on the PATH: not run"
+  echo "gpu-check ran longer than four minutes; the results hold the sections before" >&2
 fi
 
-# "decisions": "3f…", of one run; its exit code goes to the file descriptor 3.
+sanitizer='"not run: compute-sanitizer is not on the PATH"'
+if [ "$code" -ne 3 ] && command -v compute-sanitizer >/dev/null; then
+  sanitizer='"no error"'
+  limited 60 compute-sanitizer --error-exitcode 9 "$check" --short "$scratch/short.json" >"$beside/sanitizer.txt" 2>&1 ||
+    { sanitizer='"errors, or too slow: see sanitizer.txt"' && failed; }
+fi
+echo "compute-sanitizer: $sanitizer"
+
+# The digest of a run's decisions; its exit code goes to the file descriptor 3.
 digest() {
   limited 60 "$plimsoll" run "$1" --backend "$2" --format json >"$scratch/$2.json" 2>"$scratch/$2.err"
   echo $? >&3
-  grep -o '"decisions": *"[0-9a-f]*"' "$scratch/$2.json" || tail -2 "$scratch/$2.err"
+  grep -o '"decisions": *"[0-9a-f]*"' "$scratch/$2.json" | grep -o '[0-9a-f]*"$' | tr -d '"' || tail -2 "$scratch/$2.err" >&2
 }
 
 founding() {
-  : >"$beside/runs.txt"
+  comma=
   for scenario in scenarios/founding/*.yaml; do
     started=$SECONDS
     on_sim=$(digest "$scenario" sim 3>"$scratch/sim.code")
     on_card=$(digest "$scenario" cuda 3>"$scratch/cuda.code")
-    same=alike
-    if [ "$on_sim" != "$on_card" ]; then same=DIFFERENT && failed; fi
-    echo "$scenario: $same, sim $(cat "$scratch/sim.code"), cuda $(cat "$scratch/cuda.code"), $((SECONDS - started)) s, $on_card" |
-      tee -a "$beside/runs.txt"
+    same=true
+    if [ -z "$on_sim" ] || [ "$on_sim" != "$on_card" ]; then same=false && failed; fi
+    printf '%s\n  {"scenario": "%s", "alike": %s, "sim_exit": %s, "cuda_exit": %s, "seconds": %s, "decisions": "%s"}' \
+      "$comma" "$scenario" $same "$(cat "$scratch/sim.code")" "$(cat "$scratch/cuda.code")" $((SECONDS - started)) "$on_card"
+    comma=,
   done
 }
 
 # Serves the model on the card to a client, then replays what was recorded on the simulator.
 serve() {
-  port=30417
-  "$plimsoll" serve --device cuda --model-path "$model" --port $port --strict-memory \
-    --record "$scratch/served.jsonl" >"$beside/served.txt" 2>&1 &
+  port=30417 served=$beside/served.txt
+  # shellcheck disable=SC2086 # flags are words
+  "$plimsoll" serve --device cuda --model-path "$model" --port $port --strict-memory ${SERVE_FLAGS:-} \
+    --record "$scratch/served.jsonl" >"$served" 2>&1 &
   server=$!
-  for _ in $(seq 120); do
-    if curl -sf "localhost:$port/health" >/dev/null || ! kill -0 $server 2>/dev/null; then break; fi
+  for _ in $(seq 240); do
+    if curl -sf "localhost:$port/ready" >/dev/null || ! kill -0 $server 2>/dev/null; then break; fi
     sleep 0.5
   done
   ask='{"messages": [{"role": "user", "content": "What is the capital of France?"}], "temperature": 0, "max_tokens": 16}'
-  curl -sf "localhost:$port/v1/chat/completions" -H 'content-type: application/json' -d "$ask" |
-    tee -a "$beside/served.txt" | grep -q Paris || failed
-  limited 60 "$plimsoll" bench --base-url "http://localhost:$port" >>"$beside/served.txt" 2>&1 || failed
-  curl -sf "localhost:$port/get_server_info" >>"$beside/served.txt" || failed
+  answer=$(curl -sf "localhost:$port/v1/chat/completions" -H 'content-type: application/json' -d "$ask")
+  grep -q "${ANSWER:-Paris}" <<<"$answer" || failed
+  load=$(limited 90 "$plimsoll" bench --base-url "http://localhost:$port" --num-prompts 16 --input-len 32 --output-len 16 \
+    --format json 2>>"$served") || failed
+  info=$(curl -sf "localhost:$port/get_server_info") || failed
   kill -TERM $server && wait $server || failed
-  limited 60 "$plimsoll" replay "$scratch/served.jsonl" >>"$beside/served.txt" 2>&1 || failed
-  tail -3 "$beside/served.txt"
+  replay=$(limited 60 "$plimsoll" replay "$scratch/served.jsonl" --format json 2>>"$served") || failed
+  printf '{"answer": %s, "load": %s, "server": %s, "replay": %s}' \
+    "${answer:-null}" "${load:-null}" "${info:-null}" "${replay:-null}"
 }
 
-if [ -n "$plimsoll" ]; then founding; fi
-if [ -n "$model" ]; then serve; fi
+runs=null served=null
+if [ "$code" -ne 3 ] && [ -n "$plimsoll" ]; then runs="[$(founding)
+]"; fi
+if [ "$code" -ne 3 ] && [ -n "$model" ]; then served=$(serve); fi
+if [ "$code" -eq 0 ] && [ -e "$scratch/failed" ]; then code=1; fi
+
+checks=$(cat "$scratch/checks.json" 2>/dev/null)
+printf '{"schema": "plimsoll.gpu_check/2", "exit": %s, "checks": %s, "sanitizer": %s, "founding": %s, "served": %s}\n' \
+  "$code" "${checks:-null}" "$sanitizer" "$runs" "$served" >"$results"
 
 # A device that a check left broken would spoil the next one.
 if command -v nvidia-smi >/dev/null; then
   nvidia-smi --query-gpu=memory.used,ecc.errors.uncorrected.volatile.total --format=csv
 fi
+echo "results: $results, exit $code"
 exit "$code"
