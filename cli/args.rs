@@ -465,6 +465,8 @@ pub enum BackendName {
 pub enum Observe {
     /// Those of the scenario; the machine is made to agree.
     Declared,
+    /// Those of the scenario; a device too small for it holds an n-th of every byte.
+    Scaled,
     /// Those of the device; they are recorded.
     Device,
 }

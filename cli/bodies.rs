@@ -10,6 +10,7 @@ use plimsoll_core::{
 };
 use plimsoll_replay::{
     ballast::Ballast,
+    scaled::Scaled,
     start::{self, CaseError, Machine, Readings},
 };
 
@@ -20,9 +21,11 @@ pub fn machine(
 ) -> fn(&MachineSpec) -> Result<Machine, CaseError> {
     match (name, observe) {
         (BackendName::Sim, _) => start::simulator,
-        (BackendName::Host, Observe::Declared) => in_memory,
+        // Memory of this process is reserved, not filled: it stands for any size.
+        (BackendName::Host, Observe::Declared | Observe::Scaled) => in_memory,
         (BackendName::Host, Observe::Device) => as_the_kernel_says,
         (BackendName::Cuda, Observe::Declared) => on_cards,
+        (BackendName::Cuda, Observe::Scaled) => on_small_cards,
         (BackendName::Cuda, Observe::Device) => cards_alone,
     }
 }
@@ -30,7 +33,7 @@ pub fn machine(
 /// Whose readings decide.
 pub const fn readings(observe: Observe) -> Readings {
     match observe {
-        Observe::Declared => Readings::Declared,
+        Observe::Declared | Observe::Scaled => Readings::Declared,
         Observe::Device => Readings::Device,
     }
 }
@@ -122,6 +125,15 @@ fn lost(error: &dyn std::fmt::Display) -> CaseError {
 fn on_cards(spec: &MachineSpec) -> Result<Machine, CaseError> {
     let cards = plimsoll_backend_cuda::probe().map_err(|error| lost(&error))?;
     ballast(spec, whole_cards(spec.devices.len().min(cards.len()))?)
+}
+
+/// As [`on_cards`], where the cards may be smaller than what is declared.
+fn on_small_cards(spec: &MachineSpec) -> Result<Machine, CaseError> {
+    let cards = plimsoll_backend_cuda::probe().map_err(|error| lost(&error))?;
+    let ranks = spec.devices.len().min(cards.len());
+    let held = spec.devices.iter().take(ranks).map(|device| device.capacity);
+    let scaled = Scaled::fitting(whole_cards(ranks)?, held.max().unwrap_or_default())?;
+    ballast(spec, Box::new(scaled))
 }
 
 fn ballast(spec: &MachineSpec, real: Machine) -> Result<Machine, CaseError> {

@@ -4,7 +4,7 @@
 # GPU_CHECK is the built example (`cargo build --release --example gpu_check -p plimsoll-backend-cuda`); it needs the
 # driver and cuBLASLt (`plimsoll doctor --cuda` says where to get it), no toolkit and no network. Needs the card for
 # itself; at most ten minutes. A compute-sanitizer on the PATH watches a short run. With the binary of plimsoll the
-# founding scenarios follow, on the simulator and on the card, from the folder `scenarios` here. With a model too (a
+# founding scenarios follow, on the simulator and on the card (scaled to it), from the folder `scenarios` here. With a model too (a
 # folder from the hub or a .gguf file) it is served on the card: a client's question, a load, and a recording that must
 # replay; SERVE_FLAGS are more flags for that server, ANSWER is what its answer must hold.
 # All results are one JSON file: the second argument, else $OUT/gpu-check.json, else beside the caller. Logs stand beside it.
@@ -51,17 +51,18 @@ echo "compute-sanitizer: $sanitizer"
 
 # The digest of a run's decisions; its exit code goes to the file descriptor 3.
 digest() {
-  limited 60 "$plimsoll" run "$1" --backend "$2" --format json >"$scratch/$2.json" 2>"$scratch/$2.err"
+  # shellcheck disable=SC2086 # flags are words
+  limited 60 "$plimsoll" run "$1" $2 --format json >"$scratch/run.json" 2>"$scratch/run.err"
   echo $? >&3
-  grep -o '"decisions": *"[0-9a-f]*"' "$scratch/$2.json" | grep -o '[0-9a-f]*"$' | tr -d '"' || tail -2 "$scratch/$2.err" >&2
+  grep -o '"decisions": *"[0-9a-f]*"' "$scratch/run.json" | grep -o '[0-9a-f]*"$' | tr -d '"' || tail -2 "$scratch/run.err" >&2
 }
 
 founding() {
   comma=
   for scenario in scenarios/founding/*.yaml; do
     started=$SECONDS
-    on_sim=$(digest "$scenario" sim 3>"$scratch/sim.code")
-    on_card=$(digest "$scenario" cuda 3>"$scratch/cuda.code")
+    on_sim=$(digest "$scenario" "--backend sim" 3>"$scratch/sim.code")
+    on_card=$(digest "$scenario" "--backend cuda --observe scaled" 3>"$scratch/cuda.code")
     same=true
     if [ -z "$on_sim" ] || [ "$on_sim" != "$on_card" ]; then same=false && failed; fi
     printf '%s\n  {"scenario": "%s", "alike": %s, "sim_exit": %s, "cuda_exit": %s, "seconds": %s, "decisions": "%s"}' \

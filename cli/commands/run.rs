@@ -123,11 +123,12 @@ fn engine_log(runs: &[ScenarioRun], args: &RunArgs) -> Result<String, Failure> {
 
 /// What a real machine can be asked for, and whether it is there.
 fn supported(args: &RunArgs) -> Result<(), Failure> {
-    if args.observe == Observe::Device && args.backend == BackendName::Sim {
-        return Err(Failure::input(
-            "--observe device needs a device: the simulator has only what is declared; add \
-             --backend host or --backend cuda",
-        ));
+    if args.observe != Observe::Declared && args.backend == BackendName::Sim {
+        let given = if args.observe == Observe::Scaled { "scaled" } else { "device" };
+        return Err(Failure::input(format!(
+            "--observe {given} needs a device: the simulator has only what is declared; add \
+             --backend host or --backend cuda"
+        )));
     }
     if args.backend != BackendName::Sim && args.threads.unwrap_or(1) > 1 {
         return Err(Failure::input(

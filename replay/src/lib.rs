@@ -22,6 +22,7 @@ pub mod problem;
 pub mod profile;
 pub mod record;
 pub mod run;
+pub mod scaled;
 pub mod scenario;
 pub mod serve;
 pub mod start;

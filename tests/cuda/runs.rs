@@ -81,10 +81,19 @@ fn every_scenario_runs_on_cards_as_on_the_simulator() {
 
 /// What `plimsoll run` says of a founding scenario: exit code, and its digest of decisions.
 fn said(backend: &str, library: &Path, settings: &[(&str, &str)]) -> (Option<i32>, String) {
+    said_of("margin-0.93", &["--backend", backend], library, settings)
+}
+
+fn said_of(
+    scenario: &str,
+    flags: &[&str],
+    library: &Path,
+    settings: &[(&str, &str)],
+) -> (Option<i32>, String) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let output = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
-        .args(["run", "scenarios/founding/margin-0.93.yaml", "--format", "json"])
-        .args(["--backend", backend])
+        .args(["run", &format!("scenarios/founding/{scenario}.yaml"), "--format", "json"])
+        .args(flags)
         .current_dir(root)
         .env("LD_LIBRARY_PATH", library)
         .envs(settings.iter().copied())
@@ -112,4 +121,20 @@ fn the_binary_runs_the_founding_crash_on_a_card() {
     // Lost in the middle of the run: an end of its own, with CUDA's name for it.
     let (code, _) = said("cuda", &folder, &[card[0], ("FAKE_CUDA_LOST_AT", "2000")]);
     assert!(matches!(code, Some(1 | 3)), "{code:?}");
+}
+
+/// The founding crash and its way out on cards of 24 and of 8 GiB: an n-th of every byte, the same decisions.
+#[test]
+fn a_small_card_holds_a_part_of_every_byte() {
+    let Some(folder) = build(&[]) else { return };
+    for (scenario, total) in [("margin-0.93", "25769803776"), ("margin-0.88", "8589934592")] {
+        let flags = ["--backend", "cuda", "--observe", "scaled"];
+        let card = [("FAKE_CUDA_TOTAL", total)];
+        let (code, digest) = said_of(scenario, &flags, &folder, &card);
+        let simulated = said_of(scenario, &["--backend", "sim"], &folder, &[]);
+        assert_eq!((code, digest), simulated, "{scenario}");
+        assert_eq!(code, Some(0));
+    }
+    let (code, error) = said_of("margin-0.93", &["--observe", "scaled"], &folder, &[]);
+    assert!(code == Some(2) && error.contains("--observe scaled needs a device"), "{error}");
 }
