@@ -58,22 +58,6 @@ pub(crate) struct WeightLayout {
     rank: u64,
 }
 
-/// Matrices are read by products and by the embedding; all else is a vector of float32.
-const fn is_matrix(role: Role) -> bool {
-    matches!(
-        role,
-        Role::Embedding
-            | Role::Head
-            | Role::Query
-            | Role::Key
-            | Role::Value
-            | Role::Output
-            | Role::Gate
-            | Role::Up
-            | Role::Down
-    )
-}
-
 impl WeightLayout {
     /// Lays out what rank `rank` has; `own` is the shape of one rank. Only rank 0 has what makes logits.
     pub(crate) fn new(own: &DecoderShape, rank: u64) -> Self {
@@ -100,7 +84,7 @@ impl WeightLayout {
                 offset: self.total,
                 rows: extent.rows,
                 columns: extent.columns,
-                matrix: is_matrix(*role),
+                matrix: role.is_matrix(),
             };
             self.total += place.bytes();
             self.places.insert(id, place);

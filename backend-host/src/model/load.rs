@@ -7,8 +7,8 @@ use plimsoll_core::{
     model::encoding::Encoding,
     policy::plimsoll::{CellError, KvCell, KvFormat},
     tape::own::{
-        self, ArenaPlan, DecoderShape, Op, OwnTape, PlanError, Role, ShapeError, StepLimits,
-        WeightId, WeightSource,
+        self, ArenaPlan, DecoderShape, Op, OwnTape, PlanError, ShapeError, StepLimits, WeightId,
+        WeightSource,
     },
 };
 
@@ -137,10 +137,10 @@ pub fn kept_bytes(
     shape.weights().try_fold(0_u64, |sum, id| {
         let (extent, stored) = (shape.extent(id)?, encoding(id)?);
         let packed = Panels::planned(stored, extent.rows, extent.columns);
-        if let Some(packed) = packed.filter(|_| keep == Keep::Int8 && is_matrix(id.role)) {
+        if let Some(packed) = packed.filter(|_| keep == Keep::Int8 && id.role.is_matrix()) {
             return sum.checked_add(packed);
         }
-        let kept = match (is_matrix(id.role), keep, stored) {
+        let kept = match (id.role.is_matrix(), keep, stored) {
             (false, ..) | (_, Keep::F32, _) | (_, Keep::AsStored | Keep::Int8, Encoding::F16) => {
                 Encoding::F32
             }
@@ -150,22 +150,6 @@ pub fn kept_bytes(
         let row = kept.row_bytes(extent.columns as usize)? as u64;
         sum.checked_add(row.checked_mul(extent.rows)?)
     })
-}
-
-/// Matrices are kept as asked; all else is a vector of float32.
-const fn is_matrix(role: Role) -> bool {
-    matches!(
-        role,
-        Role::Embedding
-            | Role::Head
-            | Role::Query
-            | Role::Key
-            | Role::Value
-            | Role::Output
-            | Role::Gate
-            | Role::Up
-            | Role::Down
-    )
 }
 
 /// A dense decoder, loaded.

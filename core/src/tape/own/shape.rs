@@ -93,6 +93,25 @@ pub enum Role {
     DownBias,
 }
 
+impl Role {
+    /// What products and the embedding read is a matrix; all else is a vector of a row.
+    #[must_use]
+    pub const fn is_matrix(self) -> bool {
+        matches!(
+            self,
+            Self::Embedding
+                | Self::Head
+                | Self::Query
+                | Self::Key
+                | Self::Value
+                | Self::Output
+                | Self::Gate
+                | Self::Up
+                | Self::Down
+        )
+    }
+}
+
 /// One weight.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct WeightId {
