@@ -25,6 +25,17 @@ pub enum Keep {
 }
 
 impl Keep {
+    /// Name, as in the flag `--precision`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::AsStored => "float32",
+            Self::F32 => "float32-unpacked",
+            Self::Bf16 => "bfloat16",
+            Self::Int8 => "int8",
+        }
+    }
+
     /// What a projection needs beside its output.
     #[must_use]
     pub const fn workspace(self) -> Workspace {

@@ -49,7 +49,7 @@ pub(super) fn open(ask: &Ask, own: HostAsk, parts: Parts) -> Result<Opened, Plan
         })
     };
     let kv = options.kv.name();
-    let precision = format!("weights {:?}, KV {kv}", own.keep);
+    let precision = format!("{} arithmetic, KV {kv}", own.keep.name());
     Ok(Opened { plan: MemoryPlan::of_host(&plan, precision), load: Box::new(load) })
 }
 
