@@ -123,16 +123,19 @@ fn lost(error: &dyn std::fmt::Display) -> CaseError {
 
 /// As many ranks on real cards as there are cards, from the first on; the others are declared only.
 fn on_cards(spec: &MachineSpec) -> Result<Machine, CaseError> {
+    ballast(spec, cards_for(spec)?)
+}
+
+fn cards_for(spec: &MachineSpec) -> Result<Machine, CaseError> {
     let cards = plimsoll_backend_cuda::probe().map_err(|error| lost(&error))?;
-    ballast(spec, whole_cards(spec.devices.len().min(cards.len()))?)
+    whole_cards(spec.devices.len().min(cards.len()))
 }
 
 /// As [`on_cards`], where the cards may be smaller than what is declared.
 fn on_small_cards(spec: &MachineSpec) -> Result<Machine, CaseError> {
-    let cards = plimsoll_backend_cuda::probe().map_err(|error| lost(&error))?;
-    let ranks = spec.devices.len().min(cards.len());
-    let held = spec.devices.iter().take(ranks).map(|device| device.capacity);
-    let scaled = Scaled::fitting(whole_cards(ranks)?, held.max().unwrap_or_default())?;
+    let real = cards_for(spec)?;
+    let held = spec.devices.iter().take(real.ranks() as usize).map(|device| device.capacity);
+    let scaled = Scaled::fitting(real, held.max().unwrap_or_default())?;
     ballast(spec, Box::new(scaled))
 }
 

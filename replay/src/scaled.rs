@@ -96,7 +96,7 @@ impl Scaled {
             match self.real.allocate(range.rank, range.account, Place::Device, GRANULE) {
                 Ok(segment) => range.held.push(segment),
                 Err(error) => {
-                    for segment in range.held.drain(before.min(wanted)..) {
+                    for segment in range.held.drain(before..) {
                         self.real.free(segment)?;
                     }
                     return Err(self.told(error));

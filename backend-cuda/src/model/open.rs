@@ -228,8 +228,8 @@ impl Machine {
             meter.skip()?;
         }
         let settings = self.options.settings;
-        let least =
-            self.ranks.first().map_or(1, |rank| take::least_pages(&rank.sketch, &self.options));
+        // More are not mapped yet.
+        let least = settings.least_pages(self.options.page_tokens);
         let pages: Vec<u32> = (0..settings.context_length.div_ceil(self.options.page_tokens))
             .map(|page| (page % least) as u32)
             .collect();

@@ -112,13 +112,6 @@ pub(super) fn predict(
     DevicePlan::new(&readings, &options.args, &engine).map_err(refused)
 }
 
-/// Pages that the largest prefill needs, and one more: what is mapped while everything else is measured.
-pub(super) fn least_pages(sketch: &Sketch, options: &CudaOptions) -> u64 {
-    let settings = &options.settings;
-    let one = settings.chunked_prefill_size.min(settings.context_length);
-    sketch.cell.pages_for(one) + 1
-}
-
 /// Addresses for the largest pool: all that is free, or all that is allowed.
 fn most_pool(plan: &DevicePlan, args: &DeviceArgs, free: Bytes) -> Bytes {
     let allowed = args.max_total_tokens.map(|tokens| plan.cell.pages_for(tokens));
@@ -212,7 +205,7 @@ pub(super) fn take(
     let gemm = Gemm::new(&card, all(held.workspace.as_ref()));
     let gemm = gemm.map_err(failed(&card, "cuBLASLt", plan.of(DevicePart::Gemm)))?;
     meter.took(&mut plan, DevicePart::Gemm)?;
-    let pool = pool(&card, &plan, &sketch, (options, start))?;
+    let pool = pool(&card, &plan, (options, start))?;
     meter.took_beyond(&mut plan, pool.mapped())?;
     let limits = options.settings.limits;
     let logits = match sketch.program.logits {
@@ -256,7 +249,6 @@ pub(super) fn take(
 fn pool(
     card: &Rc<Card>,
     plan: &DevicePlan,
-    sketch: &Sketch,
     (options, free): (&CudaOptions, Bytes),
 ) -> Result<Region, CudaError> {
     let most = match card.facts().virtual_memory {
@@ -264,7 +256,7 @@ fn pool(
         false => plan.pool_bytes(),
     };
     debug_assert!(plan.page.0.is_multiple_of(PAGE_ALIGNMENT.0));
-    let least = Bytes(least_pages(sketch, options) * plan.page.0);
+    let least = Bytes(plan.settings.least_pages(plan.cell.page_tokens) * plan.page.0);
     let chunks = least.0.div_ceil(plan.chunk.0.max(1));
     let mapped = Region::reserve(card, most, plan.chunk).and_then(|mut pool| {
         pool.map(0..chunks)?;

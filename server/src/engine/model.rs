@@ -71,7 +71,8 @@ impl<M: Model + ?Sized> Model for Box<M> {
     }
 }
 
-fn failed(error: impl std::fmt::Display) -> BodyError {
+/// A pass or a page that a model could not do.
+pub(crate) fn failed(error: impl std::fmt::Display) -> BodyError {
     BodyError::Failed(error.to_string())
 }
 

@@ -20,7 +20,7 @@ use super::{
     thread::{LoadFailure, Opened, Ready},
 };
 use crate::{
-    engine::{Chosen, MemoryRow, Model},
+    engine::{Chosen, MemoryRow, Model, failed},
     plan::{MemoryOf, MemoryPlan},
 };
 
@@ -140,10 +140,6 @@ fn held(model: &CudaModel) -> Result<Vec<MemoryRow>, CudaError> {
         })
     };
     Ok(read.into_iter().flat_map(|plan| plan.memories).flat_map(rows).collect())
-}
-
-fn failed(error: CudaError) -> BodyError {
-    BodyError::Failed(error.to_string())
 }
 
 impl Model for CudaModel {

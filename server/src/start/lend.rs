@@ -24,12 +24,11 @@ pub(super) struct Watch {
 impl Watch {
     /// For the pool of a plan, with pages of so many tokens.
     pub(super) fn new(look: Look, plan: &MemoryPlan, page_size: u64) -> Self {
-        let one = plan.settings.chunked_prefill_size.min(plan.settings.context_length);
         Self {
             look,
             lending: Lending { margin: plan.margin, page: plan.page },
             pages: plan.pages,
-            kept: (one.div_ceil(page_size.max(1)) + 1).min(plan.pages),
+            kept: plan.settings.least_pages(page_size).min(plan.pages),
         }
     }
 }

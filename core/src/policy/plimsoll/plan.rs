@@ -164,8 +164,7 @@ fn pages(
     engine: &Engine<'_>,
     (left, page): (Bytes, Bytes),
 ) -> Result<(u64, u64), Refusal> {
-    let one = settings.chunked_prefill_size.min(settings.context_length);
-    let least = engine.cell.pages_for(one) + 1;
+    let least = settings.least_pages(engine.cell.page_tokens);
     let mut pages = (left.0 / page.0.max(1)).min(1 << 31);
     // Every page may become a mapping of its own, when those beside it are lent.
     if let Some(maps) = readings.maps_max {

@@ -48,6 +48,14 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Pages of so many tokens that a pool has at least: one chunk of a prompt, or the longest request where that is
+    /// shorter, and a page more.
+    #[must_use]
+    pub fn least_pages(&self, page_tokens: u64) -> u64 {
+        let one = self.chunked_prefill_size.min(self.context_length);
+        one.div_ceil(page_tokens.max(1)) + 1
+    }
+
     /// From the flags, for a model.
     ///
     /// # Errors

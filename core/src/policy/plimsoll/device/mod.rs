@@ -189,8 +189,7 @@ impl DevicePlan {
     /// pool holds already.
     #[must_use]
     pub fn pages_within(&self, free: Bytes, pool: Bytes) -> u64 {
-        let left = free.saturating_add(pool).saturating_sub(self.of(DevicePart::Margin));
-        self.pages_in(left)
+        self.pages_in(self.left_for_pool(free, pool))
     }
 
     /// Sizes the pool by what was measured: every other part has been taken, `free` is the reading, `pool` what
@@ -199,8 +198,7 @@ impl DevicePlan {
     /// # Errors
     /// [`DeviceRefusal::PoolTooSmall`].
     pub fn settle(&mut self, free: Bytes, pool: Bytes, most: u64) -> Result<(), DeviceRefusal> {
-        let left = free.saturating_add(pool).saturating_sub(self.of(DevicePart::Margin));
-        self.size_pool(left, most)?;
+        self.size_pool(self.left_for_pool(free, pool), most)?;
         // What is held by then but by no row; the pool is about to take what `pool` lacks.
         let free_then = free.saturating_add(pool).saturating_sub(self.pool_bytes());
         self.close(free_then);
@@ -218,6 +216,10 @@ impl DevicePlan {
         self.measured(DevicePart::Margin, margin);
         self.measured(DevicePart::Rest, left.saturating_sub(margin));
         self.measured(DevicePart::Unexplained, unexplained);
+    }
+
+    fn left_for_pool(&self, free: Bytes, pool: Bytes) -> Bytes {
+        free.saturating_add(pool).saturating_sub(self.of(DevicePart::Margin))
     }
 
     fn pages_in(&self, left: Bytes) -> u64 {
@@ -280,9 +282,7 @@ const ALIGNMENT: Bytes = Bytes(256);
 
 /// Pages that the pool needs, and those that it may have.
 fn bounds(args: &DeviceArgs, engine: &DeviceEngine) -> Result<(u64, u64), DeviceRefusal> {
-    let settings = &engine.settings;
-    let one = settings.chunked_prefill_size.min(settings.context_length);
-    let least = engine.cell.pages_for(one) + 1;
+    let least = engine.settings.least_pages(engine.cell.page_tokens);
     let most = match args.max_total_tokens {
         Some(tokens) => {
             let pages = engine.cell.pages_for(tokens);
